@@ -91,6 +91,8 @@ CONDITIONS: tuple[ConditionEntry, ...] = (
     ConditionEntry(ConditionType.ASSIGNMENT_FAILED, Reporter.FLOW),
     ConditionEntry(ConditionType.DRIVERS_AVAILABLE, Reporter.FLOW, False),
     ConditionEntry(ConditionType.DRIVER_UNRESPONSIVE, Reporter.FLOW),
+    ConditionEntry(ConditionType.ROLLOUT_STUCK, Reporter.FLOW),
+    ConditionEntry(ConditionType.OBJECTS_CONTESTED, Reporter.FLOW),
     ConditionEntry(ConditionType.RECONCILIATION_PAUSED, Reporter.FLOW, False),
 )
 """All conditions of a flow, in the order in which they are shown. Status, metrics, the live view,

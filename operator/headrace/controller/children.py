@@ -2,9 +2,10 @@
 
 import hashlib
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from headrace.api import OPERATOR_MANAGER, MirrorTest, ReplicationFlow
+from headrace.controller.contests import Contests
 from headrace.controller.events import NameTaken
 from headrace.controller.resources.deployment import POD_TEMPLATE_HASH, driver_name, driver_selector
 from headrace.errors import Retriable
@@ -23,14 +24,26 @@ from headrace.k8s import (
     kind_of,
     owns,
 )
+from headrace.k8s.managed_fields import (
+    Fields,
+    applied_fields,
+    extract,
+    foreign_fields,
+    missing_fields,
+    owners,
+    take_over,
+)
+from headrace.logs import get_logger
+
+log = get_logger(__name__)
 
 Owner = ReplicationFlow | MirrorTest
 
 _CALLED = {"ReplicationFlow": "flow", "MirrorTest": "test"}
 
 
-async def check_name(client: Client, owner: Owner, manifest: Object) -> bool:
-    """Check that no other owner has an object of that name, and return True if this owner has one.
+async def check_name(client: Client, owner: Owner, manifest: Object) -> Object | None:
+    """Check that no other owner has an object of that name, and return this owner's object, if any.
 
     Applying a manifest to another owner's object would take over some of its fields.
 
@@ -41,7 +54,7 @@ async def check_name(client: Client, owner: Owner, manifest: Object) -> bool:
     metadata = manifest["metadata"]
     there = await client.get(kind_of(manifest), metadata["namespace"], metadata["name"])
     if there is None or owns(owner, there):
-        return there is not None
+        return there
     what = f"{manifest['kind']} {metadata['name']} in namespace {metadata['namespace']}"
     called = _CALLED[owner.kind]
     owners = there["metadata"].get("ownerReferences") or []
@@ -83,7 +96,33 @@ class _Applied:
     digest: str
     """Digest of the manifest."""
     fields: str
-    """Fields of the object that the API server records as the operator's."""
+    """Fields of the object that the API server recorded as the operator's."""
+    version: int = 0
+    """The object's version."""
+    changed: bool = False
+    """True if another manager has changed or deleted the object since."""
+
+
+@dataclass(frozen=True)
+class DeploymentState:
+    """State of a flow's Deployment, from its watch."""
+
+    template: Object | None = None
+    """Operator's part of the pod template."""
+    refused_pods: str = ""
+    """The API server's reason for rejecting driver pods, or empty."""
+    overdue: str = ""
+    """Message if the roll-out makes no progress within the Deployment's deadline, or empty."""
+
+
+@dataclass(frozen=True)
+class ContestedChild:
+    """A child that other managers change again and again."""
+
+    name: str
+    """Kind and name."""
+    managers: list[str]
+    """Field managers that change it, or none if they are unknown."""
 
 
 class Children:
@@ -92,25 +131,45 @@ class Children:
     def __init__(self, client: Client) -> None:
         self._client = client
         self._applied: dict[ChildName, _Applied] = {}
-        self._refused: dict[ChildName, str] = {}
-        self._templates: dict[ChildName, Object] = {}
+        self._contests = Contests[ChildName]()
+        self._deployments: dict[ChildName, DeploymentState] = {}
 
     async def apply(self, flow: ReplicationFlow, manifest: Object) -> None:
         """Apply a child's manifest unless the child is up to date.
 
-        Raise ``NameTaken`` if the child belongs to another owner, and the errors of
-        ``Client.apply``.
+        Fields that other managers added to its spec are deleted. If they are added again and again,
+        they stay for a while. Raise ``NameTaken`` if the child belongs to another owner, and the
+        errors of ``Client.apply``.
         """
         name, wanted, owner = _name(manifest), _digest(manifest), flow.metadata.uid
         applied = self._applied.get(name)
-        if applied is not None and (applied.owner, applied.digest) == (owner, wanted):
+        same = applied is not None and (applied.owner, applied.digest) == (owner, wanted)
+        waits = applied is not None and applied.changed and self._contests.wait_s(name) > 0
+        if applied is not None and same and (waits or not applied.changed):
             return
-        if applied is None or applied.owner != owner:
-            await check_name(self._client, flow, manifest)
+        if applied is None or applied.changed or applied.owner != owner:
+            await self._take_over(name, await check_name(self._client, flow, manifest))
         written = await self._client.apply(manifest, manager=OPERATOR_MANAGER)
-        self._applied[name] = _Applied(owner, wanted, _our_fields(written))
+        self._applied[name] = _Applied(owner, wanted, _our_fields(written), _version(written))
         if name[0] == DEPLOYMENT.name:
-            self._templates[name] = written["spec"]["template"]
+            self._deployments[name] = _deployment_state(written, _our_template(written))
+        self._record_change(name, written)  # one that another manager made since it was read
+
+    async def _take_over(self, name: ChildName, there: Object | None) -> None:
+        """Make the operator the owner of foreign fields. Its next apply deletes them."""
+        while there is not None and (foreign := foreign_fields(there, OPERATOR_MANAGER)):
+            metadata = {
+                "resourceVersion": there["metadata"]["resourceVersion"],
+                "managedFields": take_over(there, OPERATOR_MANAGER),
+            }
+            try:
+                await self._client.patch(_KINDS[name[0]], *name[1:], {"metadata": metadata})
+            except Conflict:  # a controller has written its status
+                there = await self._client.get(_KINDS[name[0]], *name[1:])
+                continue
+            managers = ", ".join(sorted(foreign))
+            log.info("deletes fields of others", kind=name[0], name=name[2], managers=managers)
+            return
 
     async def remove(self, flow: ReplicationFlow, kind: Kind) -> None:
         """Delete a child that the settings no longer require.
@@ -138,24 +197,63 @@ class Children:
         The reconcile applies a child that was deleted or that another manager changed.
         """
         name = _name(object)
-        before = self._refused.pop(name, "")
-        if name[0] == DEPLOYMENT.name:
-            self._templates[name] = {} if deleted else object["spec"]["template"]
-        if not deleted and (refused := _refused_pods(object)):
-            self._refused[name] = refused
+        before = self._deployments.pop(name, None)
+        if name[0] == DEPLOYMENT.name and not deleted:
+            # A template that another manager has changed must not be applied.
+            template = (before and before.template) or _our_template(object)
+            self._deployments[name] = _deployment_state(object, template)
+        reported = self._deployments.get(name) != before
         applied = self._applied.get(name)
-        if not deleted and (applied is None or _our_fields(object) == applied.fields):
-            return before != self._refused.get(name, "")
-        self._applied.pop(name, None)
+        if applied is not None and _version(object) < applied.version:
+            return reported  # the watch is behind
+        changed = self._record_change(name, None if deleted else object)
+        return deleted or changed or reported
+
+    def _record_change(self, name: ChildName, object: Object | None) -> bool:
+        """Record a change since the last apply, and return True if there is one.
+
+        ``object`` is the current object, or None if it was deleted.
+        """
+        applied = self._applied.get(name)
+        if applied is None or applied.changed:
+            return False
+        managers: set[str] = set()
+        if object is None:
+            if not applied.digest:
+                return False  # the operator has deleted it
+        else:
+            foreign = foreign_fields(object, OPERATOR_MANAGER) if applied.digest else {}
+            ours = applied_fields(object, OPERATOR_MANAGER)
+            before: Fields = json.loads(applied.fields)
+            if ours == before and not foreign:
+                return False
+            managers = {*foreign, *owners(object, missing_fields(before, ours))}
+        self._applied[name] = replace(applied, changed=True)
+        self._contests.changed(name, managers)
         return True
 
-    def refused_pods(self, flow: ReplicationFlow) -> str:
-        """Return the API server's reason for rejecting a flow's driver pods, or an empty string."""
-        return self._refused.get(_child(flow, DEPLOYMENT), "")
+    def contested(self, flow: ReplicationFlow) -> list[ContestedChild]:
+        """Return a flow's children that other managers change again and again."""
+        names = [_child(flow, kind) for kind in CHILDREN]
+        return [
+            ContestedChild(f"{name[0]} {name[2]}", managers)
+            for name in names
+            if (managers := self._contests.managers(name)) is not None
+        ]
 
-    def template(self, flow: ReplicationFlow) -> Object | None:
-        """Return the pod template of a flow's Deployment, or None if it is unknown."""
-        return self._templates.get(_child(flow, DEPLOYMENT)) or None
+    def due_s(self, flow: ReplicationFlow) -> float:
+        """Return the seconds until a changed child may be reverted, or until a report ends."""
+        return min(self._due_s(_child(flow, kind)) for kind in CHILDREN)
+
+    def _due_s(self, name: ChildName) -> float:
+        applied = self._applied.get(name)
+        if applied is not None and applied.changed:
+            return self._contests.wait_s(name)
+        return self._contests.calm_s(name)
+
+    def deployment(self, flow: ReplicationFlow) -> DeploymentState:
+        """Return the state of a flow's Deployment. It is empty if the Deployment is unknown."""
+        return self._deployments.get(_child(flow, DEPLOYMENT), DeploymentState())
 
     async def newest_replica_set(self, flow: ReplicationFlow) -> str:
         """Return the label ``pod-template-hash`` of the newest drivers, or an empty string.
@@ -173,17 +271,15 @@ class Children:
     async def verify(self, namespace: str, flow: str) -> None:
         """Read all children of a flow, because kopf misses deletions while its watch is closed."""
         for name in [name for name in self._applied if name[1:] == (namespace, f"{flow}-driver")]:
-            object = await self._client.get(_KINDS[name[0]], namespace, name[2])
-            applied = self._applied.get(name)  # ``observe`` may have been called
-            if applied is not None and _our_fields(object) != applied.fields:
-                self._applied.pop(name)
+            self._record_change(name, await self._client.get(_KINDS[name[0]], *name[1:]))
 
     def forget(self, namespace: str, flow: str) -> None:
         """Forget a deleted flow. Its children will also be deleted."""
-        prefix = (namespace, f"{flow}-driver")
-        self._applied = {n: a for n, a in self._applied.items() if n[1:] != prefix}
-        self._refused.pop((DEPLOYMENT.name, *prefix), None)
-        self._templates.pop((DEPLOYMENT.name, *prefix), None)
+        for kind in CHILDREN:
+            name = kind.name, namespace, f"{flow}-driver"
+            self._applied.pop(name, None)
+            self._deployments.pop(name, None)
+            self._contests.forget(name)
 
 
 def _revision(replica_set: Object) -> int:
@@ -191,27 +287,35 @@ def _revision(replica_set: Object) -> int:
     return int(annotations.get("deployment.kubernetes.io/revision", 0))
 
 
-def _refused_pods(object: Object) -> str:
-    """Return the reason why a Deployment's pods are rejected, or an empty string.
+def _deployment_state(deployment: Object, template: Object) -> DeploymentState:
+    """Return the state of a Deployment with the operator's part of the template.
 
-    Examples are Pod Security, a quota or a webhook.
+    Its pods are rejected, for example, by Pod Security, a quota or a webhook.
     """
-    conditions = object.get("status", {}).get("conditions") or ()
-    return next(
-        (one.get("message", "") for one in conditions if one["type"] == "ReplicaFailure"), ""
+    conditions = {one["type"]: one for one in deployment.get("status", {}).get("conditions") or ()}
+    progress = conditions.get("Progressing", {})
+    return DeploymentState(
+        template,
+        conditions.get("ReplicaFailure", {}).get("message", ""),
+        progress.get("message", "") if progress.get("status") == "False" else "",
     )
 
 
+def _our_template(deployment: Object) -> Object:
+    """Return the operator's part of the pod template, or all of it if nothing is recorded."""
+    fields = applied_fields(deployment, OPERATOR_MANAGER)
+    for part in ("f:spec", "f:template"):
+        fields = fields.get(part, {})
+    ours: Object = extract(deployment["spec"]["template"], fields)
+    return ours
+
+
 def _our_fields(object: Object | None) -> str:
-    """Return the operator's fields of an object, as its managedFields list them."""
-    metadata = {} if object is None else object["metadata"]
-    entries = metadata.get("managedFields") or []
-    ours = [
-        entry.get("fieldsV1")
-        for entry in entries
-        if entry["manager"] == OPERATOR_MANAGER and entry["operation"] == "Apply"
-    ]
-    return json.dumps(ours, sort_keys=True)
+    return json.dumps(applied_fields(object, OPERATOR_MANAGER), sort_keys=True)
+
+
+def _version(object: Object) -> int:
+    return int(object["metadata"].get("resourceVersion") or 0)
 
 
 def _digest(manifest: Object) -> str:

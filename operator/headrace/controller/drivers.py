@@ -7,6 +7,7 @@ Leases. docs/rebalancing.md describes them.
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import chain
 
 from headrace.assign import DriverName
 from headrace.controller.resources.deployment import POD_TEMPLATE_HASH, TEMPLATE, ZONE
@@ -32,6 +33,10 @@ class DriverPod:
     rack: str | None = None
     problem: str = ""
     """Reason why the pod does not run, from the scheduler or kubelet. Empty if it runs."""
+    not_ready: str = ""
+    """Reason why the pod is not ready. Empty if it is ready."""
+    created: datetime | None = None
+    """Creation time, by the API server's clock."""
     running_since: datetime | None = None
     """Start time of the last container to start, by its node's clock. None if none runs."""
 
@@ -61,6 +66,8 @@ class FlowDrivers:
     """Drivers that keep their units and get no others."""
     rolling: bool
     """True if pods of an older template exist. No unit is moved for balance during that time."""
+    newest: frozenset[DriverName]
+    """Drivers of the newest template."""
     pods: Mapping[DriverName, DriverPod]
     leases: Mapping[DriverName, DriverLease]
 
@@ -136,9 +143,36 @@ def drivers_of(
         schedulable=tuple(schedulable),
         cordoned=frozenset(pod.name for pod in staying if pod.name not in names),
         rolling=any(not is_newest(pod) and not pod.ended for pod in there.values()),
+        newest=frozenset(pod.name for pod in there.values() if is_newest(pod)),
         pods=there,
         leases=leases,
     )
+
+
+_READY_WITHIN_S = 120.0
+"""Time from the creation of a pod until it must be ready, in seconds.
+
+It usually takes a few seconds. A large image, or a new node, may take longer than that.
+"""
+
+
+def stuck_rollout(drivers: FlowDrivers, now: datetime, *, refused: str, overdue: str) -> str:
+    """Return the reason why a roll-out is stuck, or an empty string.
+
+    Args:
+        drivers: Drivers of the flow.
+        now: Current time.
+        refused: Reason for which the API server rejects further pods, or empty.
+        overdue: Message of a Deployment that has made no progress for its deadline, or empty.
+    """
+    if not (drivers.rolling or overdue):
+        return ""
+    pods = [drivers.pods[name] for name in sorted(drivers.newest)]
+    for pod in (pod for pod in pods if pod.not_ready and not pod.terminating and not pod.ended):
+        late = pod.created is None or (now - pod.created).total_seconds() > _READY_WITHIN_S
+        if overdue or late:
+            return f"pod {pod.name}: {pod.not_ready}"
+    return f"the API server takes no more pods: {refused}" if refused else overdue
 
 
 _STARTING = ("ContainerCreating", "PodInitializing")
@@ -157,6 +191,8 @@ def driver_pod(pod: Object) -> DriverPod:
         ended=status.get("phase") in ("Succeeded", "Failed"),
         rack=labels.get(ZONE),
         problem=next(_problems(status), ""),
+        not_ready=_not_ready(status),
+        created=_created(metadata),
         running_since=max(_starts(status), default=None),
     )
 
@@ -169,14 +205,32 @@ def _starts(status: Object) -> Iterator[datetime]:
             yield datetime.fromisoformat(started)
 
 
+def _created(metadata: Object) -> datetime | None:
+    created = metadata.get("creationTimestamp")
+    return datetime.fromisoformat(created) if created else None
+
+
+def _not_ready(status: Object) -> str:
+    conditions = status.get("conditions") or ()
+    ready: Object = next((one for one in conditions if one["type"] == "Ready"), {})
+    if ready.get("status") == "True":
+        return ""
+    return next(_problems(status), "") or ready.get("message") or "it is not ready"
+
+
 def _problems(status: Object) -> Iterator[str]:
     for condition in status.get("conditions") or ():
         if condition["type"] == "PodScheduled" and condition["status"] == "False":
             yield f"cannot be scheduled: {condition.get('message', condition.get('reason', ''))}"
-    for container in status.get("containerStatuses") or ():
+    containers = chain(
+        status.get("initContainerStatuses") or (), status.get("containerStatuses") or ()
+    )
+    for container in containers:
         waiting = (container.get("state") or {}).get("waiting") or {}
         reason = waiting.get("reason", "")
         if reason and reason not in _STARTING:
             ended = (container.get("lastState") or {}).get("terminated") or {}
             code = f"; it ended with exit code {ended['exitCode']}" if "exitCode" in ended else ""
-            yield f"{reason}: {waiting.get('message', 'see its log')}{code}"
+            name = container.get("name", "driver")
+            of = "" if name == "driver" else f"container {name}: "
+            yield f"{of}{reason}: {waiting.get('message', 'see its log')}{code}"

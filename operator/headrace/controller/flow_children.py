@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 
 from headrace.api import CONNECTOR_MANAGER, Readiness, Reason, ReplicationFlow
-from headrace.controller.children import Children
+from headrace.controller.children import Children, ContestedChild, DeploymentState
 from headrace.controller.cluster_cache import ClusterCache
 from headrace.controller.drivers import DriverPod, FlowDrivers, drivers_of, is_ambiguous
 from headrace.controller.events import blocked_by
@@ -259,7 +259,7 @@ class FlowChildren:
             chaos=settings.chaos,
         ):
             if manifest["kind"] == DEPLOYMENT.name and self.waits(flow):
-                if (template := self._children.template(flow)) is None:
+                if (template := self._children.deployment(flow).template) is None:
                     continue  # the watch of the Deployment has not reported it yet
                 manifest["spec"]["template"] = template
             await self._children.apply(flow, manifest)
@@ -279,7 +279,7 @@ class FlowChildren:
         """
         newest = self._newest_template(flow)
         self._take_turn(flow, newest, paused=paused)
-        if self.waits(flow) and (template := self._children.template(flow)):
+        if self.waits(flow) and (template := self._children.deployment(flow).template):
             newest = template["metadata"]["labels"].get(TEMPLATE, newest)
         pods, replica_set = self._cache.pods(flow), ""
         if is_ambiguous(pods, newest):
@@ -294,9 +294,17 @@ class FlowChildren:
         """Return True if the flow's drivers must not be replaced yet."""
         return flow_name(flow) in self._waiting
 
-    def refused_pods(self, flow: ReplicationFlow) -> str:
-        """Return the reason why its Deployment cannot create pods, or an empty string."""
-        return self._children.refused_pods(flow)
+    def deployment(self, flow: ReplicationFlow) -> DeploymentState:
+        """Return the state of a flow's Deployment."""
+        return self._children.deployment(flow)
+
+    def contested(self, flow: ReplicationFlow) -> tuple[ContestedChild, ...]:
+        """Return a flow's children that other managers change again and again."""
+        return tuple(self._children.contested(flow))
+
+    def due_s(self, flow: ReplicationFlow) -> float:
+        """Return the seconds until a changed child may be reverted, or until a report ends."""
+        return self._children.due_s(flow)
 
     def observed(self, name: FlowName) -> None:
         """Record that a flow was reconciled, with any outcome."""

@@ -17,7 +17,7 @@ from headrace.api import (
 from headrace.controller.assignment import AssignmentChanges, assignment_changes
 from headrace.controller.children import Children
 from headrace.controller.cluster_cache import ClusterCache
-from headrace.controller.drivers import FlowDrivers
+from headrace.controller.drivers import FlowDrivers, stuck_rollout
 from headrace.controller.events import blocked_by
 from headrace.controller.flow_children import (
     FlowChildren,
@@ -133,8 +133,9 @@ class FlowReconciler:
         await self._writes.answer(self._cache.tasks(flow), decided.moves)
         provided = Provided() if hands_off else await self._provisioner.provide(flow)
         blocked = _invalid_spec(in_force) or provided.readiness or self._invalid_unit(flow)
+        now, deployment = datetime.now(UTC), self._owned.deployment(flow)
         facts = FlowFacts(
-            datetime.now(UTC),
+            now,
             flow,
             self._cache.tasks(flow),
             alive=drivers.alive,
@@ -146,7 +147,11 @@ class FlowReconciler:
             paused=paused,
             last_valid=in_force.last_valid,
             waits_for_rollout=self._owned.waits(flow) and not hands_off,
-            refused_pods=self._owned.refused_pods(flow),
+            refused_pods=deployment.refused_pods,
+            stuck_rollout=stuck_rollout(
+                drivers, now, refused=deployment.refused_pods, overdue=deployment.overdue
+            ),
+            contested=self._owned.contested(flow),
             selector=",".join(f"{k}={v}" for k, v in driver_selector(flow.metadata.name).items()),
         )
         # With 10,000 units this takes 0.1 s, and Leases must be renewed in the meantime.
@@ -154,10 +159,12 @@ class FlowReconciler:
         waiting = any(not task.spec.driver_name for task in facts.tasks)
         if not all_written or (drivers.wait_to_take and waiting):
             again_s = _INCOMPLETE_S  # at the latest: a watch reports the change
-        elif blocked is not None or drivers.silent or facts.waits_for_rollout:
+        elif blocked or drivers.silent or drivers.rolling or facts.waits_for_rollout:
             again_s = _RETRY_S
         else:
             again_s = _follow_up_s(decided)
+        if not hands_off and blocked is None and provided.error is None:
+            again_s = min(again_s, max(self._owned.due_s(flow), SOON_S))
         return _Outcome(status, again_s, provided.error)
 
     def close(self) -> None:

@@ -49,6 +49,7 @@ def flow_status(facts: FlowFacts) -> ReplicationFlowStatus:
         *_about_resets(facts),
         *_about_placement(facts),
         *_about_drivers(facts),
+        *_about_objects(facts),
     ]
     phases = [task.status.phase for task in facts.tasks if not task.spec.type.is_connector]
     pods = facts.pods
@@ -190,6 +191,23 @@ def _why_missing(facts: FlowFacts) -> str:
     return f"; {starting} are starting" if starting > 0 else "; their pods do not exist yet"
 
 
+def _about_objects(facts: FlowFacts) -> Iterable[Condition]:
+    """Yield a condition about objects that other managers change again and again."""
+    found = [
+        f"{one.name} (by {', '.join(one.managers) or 'an unknown manager'})"
+        for one in facts.contested
+    ]
+    if found:
+        yield Condition(
+            type=ConditionType.OBJECTS_CONTESTED,
+            status=ConditionStatus.TRUE,
+            reason=Reason.CHANGED_AGAIN,
+            message="others change these objects again and again, and the operator reverts that at "
+            f"growing intervals: {'; '.join(found)}. Change spec.drivers of the flow instead, or "
+            "stop the other manager"[:_LONGEST_MESSAGE],
+        )
+
+
 def _about_drivers(facts: FlowFacts) -> Iterable[Condition]:
     if facts.paused:
         yield Condition(
@@ -223,6 +241,13 @@ def _about_drivers(facts: FlowFacts) -> Iterable[Condition]:
             status=ConditionStatus.TRUE if enough else ConditionStatus.FALSE,
             reason=Reason.DRIVERS_ALIVE if enough else Reason.DRIVERS_MISSING,
             message=f"{of}{why}{waits}"[:_LONGEST_MESSAGE],
+        )
+    if facts.stuck_rollout:
+        yield Condition(
+            type=ConditionType.ROLLOUT_STUCK,
+            status=ConditionStatus.TRUE,
+            reason=Reason.PODS_NOT_READY,
+            message=f"the roll-out does not end: {facts.stuck_rollout}"[:_LONGEST_MESSAGE],
         )
     ours = {task.metadata.name for task in facts.tasks}
     named = {driver: sorted(ours & set(units)) for driver, units in sorted(facts.overdue.items())}

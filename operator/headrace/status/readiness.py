@@ -52,6 +52,18 @@ class PodFacts(Protocol):
         """Time at which the containers of the pod started, or None."""
 
 
+class ContestedObject(Protocol):
+    """Object of a flow that other managers change again and again."""
+
+    @property
+    def name(self) -> str:
+        """Kind and name."""
+
+    @property
+    def managers(self) -> Sequence[str]:
+        """Field managers that change it, or none if they are unknown."""
+
+
 @dataclass(frozen=True)
 class TakenTarget:
     """Target topic that an older flow already writes."""
@@ -95,6 +107,10 @@ class FlowFacts:
     """True if the rollout of this flow waits for other flows."""
     refused_pods: str = ""
     """Message with which the API server rejects further driver pods."""
+    stuck_rollout: str = ""
+    """Reason why a roll-out of drivers does not end, or empty."""
+    contested: Sequence[ContestedObject] = ()
+    """Objects of the flow that other managers change again and again."""
     selector: str | None = None
     """Labels of the driver pods, for the scale subresource."""
 

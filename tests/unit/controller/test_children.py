@@ -11,6 +11,7 @@ from headrace.api import ReplicationFlow
 from headrace.controller.children import Children
 from headrace.controller.events import NameTaken
 from headrace.controller.resources import build_children
+from headrace.controller.resources.children import build_pod_disruption_budget
 from headrace.errors import Retriable
 from headrace.k8s import Client, Kind, Object
 
@@ -29,8 +30,14 @@ class Kept:
 
     async def apply(self, object: Object, *, manager: str) -> Object:
         self.writes += 1
-        self.objects[object["kind"]] = deepcopy(object)
-        return object
+        written = self.objects[object["kind"]] = deepcopy(object)
+        written["metadata"]["resourceVersion"] = str(self.writes)
+        return deepcopy(written)
+
+    async def patch(self, kind: Kind, namespace: str, name: str, patch: Object) -> Object:
+        self.writes += 1
+        self.objects[kind.name]["metadata"] |= patch["metadata"]
+        return self.objects[kind.name]
 
 
 def flow(uid: str) -> ReplicationFlow:
@@ -50,6 +57,12 @@ def flow(uid: str) -> ReplicationFlow:
 def apply(children: Children, flow: ReplicationFlow) -> None:
     for manifest in build_children(flow, "image", network_policy=False):
         asyncio.run(children.apply(flow, manifest))
+
+
+def build_budget(**spec: Any) -> Object:
+    """Return the budget of a flow with another spec."""
+    budget = build_pod_disruption_budget(flow("1"))
+    return budget | {"spec": budget["spec"] | spec}
 
 
 def owners(kept: Kept) -> set[str]:
@@ -94,3 +107,43 @@ def test_an_object_of_somebody_else_is_left_alone() -> None:
     with pytest.raises(NameTaken, match="Deployment orders-driver in namespace shop is there"):
         apply(Children(cast(Client, kept)), flow("new"))
     assert kept.objects["Deployment"] == {"metadata": {"name": "orders-driver"}}
+
+
+def changed_budget(kept: Kept, version: int) -> Object:
+    """Return the budget after a user has added a field to its spec."""
+    budget = deepcopy(kept.objects["PodDisruptionBudget"])
+    fields: Object = {"f:spec": {"f:minAvailable": {}}}
+    entry = {"manager": "kubectl-edit", "operation": "Update", "fieldsV1": fields}
+    budget["metadata"] |= {"managedFields": [entry], "resourceVersion": str(version)}
+    return budget
+
+
+def test_watch_that_is_behind_reports_no_change() -> None:
+    kept = Kept()
+    children = Children(cast(Client, kept))
+    apply(children, flow("1"))
+    version = int(kept.objects["PodDisruptionBudget"]["metadata"]["resourceVersion"])
+    assert not children.observe(changed_budget(kept, version - 1), deleted=False)
+    assert children.observe(changed_budget(kept, version + 1), deleted=False)
+
+
+def test_object_that_is_changed_again_waits_but_not_for_a_change_of_the_flow() -> None:
+    kept = Kept()
+    children = Children(cast(Client, kept))
+    apply(children, flow("1"))
+
+    def change() -> None:
+        kept.objects["PodDisruptionBudget"] = changed_budget(kept, 100 + kept.writes)
+        assert children.observe(kept.objects["PodDisruptionBudget"], deleted=False)
+
+    change()
+    assert children.due_s(flow("1")) == 0
+    writes = kept.writes
+    apply(children, flow("1"))
+    assert kept.writes == writes + 2, "the fields are taken over, then applied"
+    change()
+    assert 0 < children.due_s(flow("1")) <= 1
+    apply(children, flow("1"))
+    assert kept.writes == writes + 2
+    asyncio.run(children.apply(flow("1"), build_budget(maxUnavailable=5)))
+    assert kept.writes == writes + 4

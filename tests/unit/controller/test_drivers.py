@@ -1,6 +1,7 @@
 """Drivers that join, leave, restart and roll: which receive units, keep them, or are lost."""
 
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from headrace.controller.drivers import (
     FlowDrivers,
     drivers_of,
     is_ambiguous,
+    stuck_rollout,
 )
 
 NEWEST, OLD = "new", "old"
@@ -115,3 +117,29 @@ def test_a_roll_out_is_over_with_the_last_old_pod() -> None:
     leaving = replace(pod("a", OLD), terminating=True)
     assert view([leaving, pod("c")], a=seen(), c=seen()).rolling
     assert not view([pod("c")], c=seen()).rolling
+
+
+NOW = datetime(2026, 11, 21, tzinfo=UTC)
+
+
+def starting(name: str, age_s: float, why: str = "it is not ready") -> DriverPod:
+    return replace(pod(name), not_ready=why, created=NOW - timedelta(seconds=age_s))
+
+
+@pytest.mark.parametrize(
+    ("pods", "refused", "overdue", "why"),
+    [
+        ([pod("a", OLD), starting("b", 119)], "", "", ""),
+        ([pod("a", OLD), starting("b", 121)], "", "", "pod b: it is not ready"),
+        ([pod("a", OLD), pod("b"), starting("c", 121, "no image")], "", "", "pod c: no image"),
+        ([starting("a", 121)], "", "", ""),
+        ([pod("a", OLD), starting("b", 1)], "", "too late", "pod b: it is not ready"),
+        ([pod("a", OLD)], "", "too late", "too late"),
+        ([pod("a", OLD)], "quota", "", "the API server takes no more pods: quota"),
+        ([pod("a")], "quota", "", ""),
+    ],
+)
+def test_stuck_roll_out_has_a_reason(
+    pods: list[DriverPod], refused: str, overdue: str, why: str
+) -> None:
+    assert stuck_rollout(view(pods), NOW, refused=refused, overdue=overdue) == why

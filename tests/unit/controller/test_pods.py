@@ -19,7 +19,7 @@ METADATA: dict[str, Any] = {
 
 def test_a_pod_as_it_is() -> None:
     pod = driver_pod({"metadata": METADATA, "status": {"phase": "Running"}})
-    assert pod == DriverPod("a", "t", "5d4f", rack="north")
+    assert pod == DriverPod("a", "t", "5d4f", rack="north", not_ready="it is not ready")
     assert driver_pod({"metadata": METADATA | {"deletionTimestamp": "now"}}).terminating
     assert driver_pod({"metadata": METADATA, "status": {"phase": "Failed"}}).ended
 
@@ -62,7 +62,28 @@ def test_a_container_whose_start_is_not_known_ends_no_operator() -> None:
             },
             "CrashLoopBackOff: back-off; it ended with exit code 2",
         ),
+        (
+            {
+                "initContainerStatuses": [
+                    {"name": "mesh", "state": {"waiting": {"reason": "ErrImagePull"}}}
+                ]
+            },
+            "container mesh: ErrImagePull: see its log",
+        ),
     ],
 )
 def test_why_a_pod_does_not_run(status: dict[str, Any], problem: str) -> None:
     assert driver_pod({"metadata": METADATA, "status": status}).problem == problem
+
+
+@pytest.mark.parametrize(
+    ("conditions", "why"),
+    [
+        ([{"type": "Ready", "status": "True"}], ""),
+        ([{"type": "Ready", "status": "False", "message": "unready: [mesh]"}], "unready: [mesh]"),
+        ([], "it is not ready"),
+    ],
+)
+def test_why_a_pod_is_not_ready(conditions: list[dict[str, str]], why: str) -> None:
+    pod = {"metadata": METADATA, "status": {"conditions": conditions}}
+    assert driver_pod(pod).not_ready == why
