@@ -268,7 +268,16 @@ class FakeCluster:
     ) -> tuple[dict[str, TopicConfig], dict[str, HeadraceError]]:
         self._answer()
         there = self.ids.keys() & set(names)
-        return {one: TopicConfig(self.configs[one], self.configs[one]) for one in there}, {}
+        configs = {one: dict(self.configs[one]) for one in there}
+        return {one: TopicConfig(config, config) for one, config in configs.items()}, {}
+
+    def rights_on_existing(self, names: Iterable[str]) -> dict[str, frozenset[Operation]]:
+        self._answer()
+        there = self.ids.keys() & set(names)
+        return {
+            name: frozenset(one for one in Operation if (name, one) not in self.denied)
+            for name in there
+        }
 
     def change_topic_configs(
         self, changes: Mapping[str, Mapping[str, str | None]]

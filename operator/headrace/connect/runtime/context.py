@@ -2,9 +2,11 @@
 
 import threading
 import time
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
+from typing import NamedTuple
 
 from headrace.api import (
     RESET_ANNOTATION,
@@ -32,7 +34,7 @@ from headrace.datapath import (
     TokenBucket,
 )
 from headrace.errors import InvalidSpec
-from headrace.kafka import Admin
+from headrace.kafka import Admin, Operation, RightsAdmin
 from headrace.logs import get_logger
 from headrace.replication import (
     NameFilter,
@@ -66,6 +68,15 @@ class StallDetector:
         if now - self._last > _STALL_S:
             self.stalls += 1
         self._last = now
+
+
+class TopicState(NamedTuple):
+    """State of a topic on a cluster. Any part may be the cause of an error."""
+
+    allowed: frozenset[Operation] | None
+    """Permitted operations, or None if the topic does not exist."""
+    settings: Mapping[str, str] | None
+    """Settings in effect, or None if they cannot be read."""
 
 
 log = get_logger(__name__)
@@ -117,6 +128,7 @@ class FlowContext:
         self._making_mover = threading.Lock()
         self.stall_detector = StallDetector(clock)
         self._contested: dict[str, Contested] = {}
+        self._topic_states: dict[str, dict[tuple[Location, str], TopicState]] = {}
 
     @property
     def mover(self) -> Mover:
@@ -241,6 +253,16 @@ class FlowContext:
             made = Contested(self.progress, self.stored, self.clock)
             self._contested.setdefault(unit, made)
         return self._contested[unit]
+
+    @cached_property
+    def rights(self) -> Mapping[Location, RightsAdmin]:
+        """Clients that read permissions, which are created when they are first needed."""
+        access = {Location.SOURCE: self.source_access, Location.TARGET: self.target_access}
+        return {side: self.clients.rights(one) for side, one in access.items()}
+
+    def topic_states(self, unit: str) -> dict[tuple[Location, str], TopicState]:
+        """Return the states of topics at the last try of a unit, which all its instances share."""
+        return self._topic_states.setdefault(unit, {})
 
     def close(self) -> None:
         """Stop reading progress, and send the last offset syncs."""

@@ -66,7 +66,9 @@ class Task(Protocol):
         ...
 
     def superseded(self, partitions: Set[TopicPartition]) -> bool:
-        """Return whether a user has changed the flow or the partitions since the task failed.
+        """Return whether a user has removed the cause since the task failed, or may have.
+
+        That is the case if the flow, the partitions or a cluster changed.
 
         Any thread may call it.
         """

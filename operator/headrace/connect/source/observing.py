@@ -20,6 +20,7 @@ from headrace.connect.runtime.background import BackgroundStep
 from headrace.connect.runtime.both_clusters import known_topic_ids, source_topic_ids
 from headrace.connect.runtime.contested import bandwidth_used_up, observation
 from headrace.connect.runtime.context import FlowContext
+from headrace.connect.source.causes import CauseCheck
 from headrace.connect.source.copying import Copying
 from headrace.connect.source.source_status import Partitions, UnreadLag
 from headrace.connect.source.task_context import TaskContext
@@ -361,6 +362,9 @@ class Observing:
         self._source_ends = SourceEnds(context, pool)
         self._stuck = StuckPositions(context, pool)
         self._unread_lag = UnreadLag(context, task.life, pool)
+        self._causes = CauseCheck(context, task.id.name, pool)
+        self.remedied = False
+        """Whether the cause of a failure may have been removed. Any thread may read it."""
         self._unsynced = False
         """Whether the reported error is a problem of offset syncs."""
         self._next_s = 0.0
@@ -369,6 +373,7 @@ class Observing:
         """Update lag, rate and conditions four times a second; return whether they were updated."""
         copying, unread = self._copying, self._unread_lag
         if self._life.phase is TaskPhase.FAILED:
+            self.remedied |= self._causes.observe(copying.partitions)
             if reported := unread.observe(copying.partitions):
                 self._life.observe(lag=Lag(records=unread.records, seconds=unread.seconds))
             elif self._reported.is_silent(unread.silent_s) and self._life.status.lag is not None:
@@ -382,6 +387,8 @@ class Observing:
             return False
         self._syncing.prepare()
         self._pausing.apply(lane, copying.partitions)
+        if self._causes.observe(copying.retries.stopped.keys()):
+            copying.retries.at_once()
         unread.observe(copying.partitions - copying.opened - self._contested.given_way)
         not_read = self._stuck.observe(self._read(lane))
         self.observe()

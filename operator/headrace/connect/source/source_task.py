@@ -244,7 +244,8 @@ class SourceTask:
         return self._releasing.begun
 
     def superseded(self, partitions: Set[TopicPartition]) -> bool:
-        return self._copying.superseded or self.partitions != partitions
+        changed = self._copying.superseded or self._observing.remedied
+        return changed or self.partitions != partitions
 
     # Restore
 
