@@ -14,6 +14,7 @@ from cluster.kubelet import Kubelet
 from support.flows import manifest, spec
 from support.operators import Resources, give_rights, running_operator
 from support.records import arrived, compare, make_topic, numbered, produce, read, unique
+from support.rehearsal import headrace
 
 from headrace.sandbox import SandboxCluster
 
@@ -31,6 +32,58 @@ def ready(resources: Resources, name: str) -> tuple[str, str]:
     """Return status and reason of Ready."""
     condition = resources.condition(name, "Ready")
     return condition.get("status", ""), condition.get("reason", "")
+
+
+def test_a_failed_over_flow_keeps_one_driver_that_watches_its_source(
+    *,
+    resources: Resources,
+    kubelet: Kubelet,
+    east: SandboxCluster,
+    west: SandboxCluster,
+    wait_until: Wait,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("KUBECONFIG", str(resources.api_server.kubeconfig))
+    name = unique("watched")
+    topic = make_topic(spec(east), name, 2)
+    produce(spec(east), topic, numbered(20, 2))
+    resources.apply(
+        manifest(
+            name, east, west, topic,
+            heartbeats={"enabled": False},
+            checkpoints={"enabled": False},
+            drivers={"replicas": 2, "leaseSeconds": 60},
+            sourceWatch={"intervalSeconds": 1},
+        )
+    )  # fmt: skip
+    wait_until(lambda: arrived(spec(west), f"east.{topic}"), until=partial(eq, 20))
+
+    def failover(*options: str) -> None:
+        code, printed = headrace("failover", name, "-n", resources.namespace, *options)
+        assert code == 0, printed
+
+    def message() -> str:
+        found: str = resources.condition(name, "Ready").get("message", "")
+        return found
+
+    failover("--quiet-seconds", "1")
+    wait_until(message, until=lambda text: "2 partitions of east" in text)
+    assert ready(resources, name) == ("True", "Stopped")
+    wait_until(kubelet.pods, until=lambda there: len(there) == 1)
+    held = {at: t["status"].get("driverName") for at, t in resources.tasks(name).items()}
+    assert [at for at, driver in held.items() if driver] == [f"{name}-source-watch-0"]
+    assert resources.flow(name)["status"]["desiredReplicas"] == 1
+
+    produce(spec(east), topic, numbered(6, 2, first=20))
+    wait_until(
+        lambda: resources.condition(name, "SourceStillWritten").get("message", ""),
+        until=lambda text: f"{topic}-1 has 3 new offsets" in text,
+    )
+    failover("--end-watch")
+    wait_until(kubelet.pods, until=lambda left: not left)
+    wait_until(lambda: ready(resources, name), until=partial(eq, ("True", "Stopped")))
+    assert f"{name}-source-watch-0" not in resources.tasks(name)
+    assert resources.condition(name, "SourceStillWritten") == {}
 
 
 def test_running_paused_stopped_and_on(

@@ -22,6 +22,7 @@ from headrace.datapath import Clients, TokenBucket
 from headrace.errors import Fatal, HeadraceError, Retriable
 from headrace.kafka import (
     AclAdmin,
+    ActiveProducer,
     Admin,
     Committed,
     Consumer,
@@ -189,6 +190,8 @@ class FakeCluster:
         """Settings of topics that its policy refuses."""
         self.acls: list[dict[str, str]] = []
         """ACLs of topics."""
+        self.wrote: dict[TopicPartition, tuple[ActiveProducer, ...]] = {}
+        """Producers of partitions."""
         self.too_old = False
         self.foreign_broker = False
         """Whether a broker of another cluster answers at one of its addresses."""
@@ -471,6 +474,14 @@ class FakeCluster:
         self, partitions: Iterable[TopicPartition], position: Position = Position.LATEST
     ) -> dict[TopicPartition, int]:
         return self.found_offsets(partitions, position)[0]
+
+    def active_producers(
+        self, partitions: Iterable[TopicPartition]
+    ) -> dict[TopicPartition, tuple[ActiveProducer, ...]]:
+        self._answer()
+        if self.too_old:
+            raise Fatal(f"{self.name} serves no describe_producers")
+        return {at: self.wrote.get(at, ()) for at in partitions}
 
     def delete_records(self, before: Mapping[TopicPartition, int]) -> None:
         self._answer()

@@ -33,6 +33,7 @@ SERVER_DEFAULTS: Document = {
     "onRecordError.action": "Fail",
     "drivers.replicas": 2,
     "state": "Running",
+    "sourceWatch.enabled": False,
 }
 """Defaults that the API server writes into a flow, by their path in the spec."""
 

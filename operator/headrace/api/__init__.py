@@ -117,6 +117,7 @@ from headrace.api.records import (
     RecordFilter,
     RecordHeader,
 )
+from headrace.api.source_watch import SourceProducer, SourceWatchSpec, SourceWrites
 from headrace.api.task import (
     RackPartitions,
     ReplicationTask,
@@ -126,8 +127,12 @@ from headrace.api.task import (
     TaskPhase,
     TaskType,
     Work,
+    desired_drivers,
     dump_work,
+    has_ended,
     load_work,
+    wants_watch,
+    watches_source,
 )
 from headrace.api.test_load import (
     MIN_MESSAGE_BYTES,
@@ -228,6 +233,9 @@ __all__ = [
     "Secret",
     "SecretUse",
     "Side",
+    "SourceProducer",
+    "SourceWatchSpec",
+    "SourceWrites",
     "StartFrom",
     "StartMode",
     "TargetClusterSpec",
@@ -246,10 +254,12 @@ __all__ = [
     "connect_offsets_topic",
     "dated",
     "denials_topic",
+    "desired_drivers",
     "dump",
     "dump_work",
     "earlier_name",
     "format_ranges",
+    "has_ended",
     "is_internal",
     "label_value",
     "load",
@@ -263,4 +273,6 @@ __all__ = [
     "reported_by",
     "standby_label",
     "time_text",
+    "wants_watch",
+    "watches_source",
 ]

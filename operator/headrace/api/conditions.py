@@ -19,6 +19,8 @@ class Reporter(Flag):
     """A source connector. The flow repeats what it reports."""
     TASK = auto()
     """A source task. The flow repeats what it reports."""
+    WATCH = auto()
+    """The watch of a stopped flow's source. The flow repeats what it reports."""
 
 
 @dataclass(frozen=True)
@@ -87,6 +89,12 @@ CONDITIONS: tuple[ConditionEntry, ...] = (
     ConditionEntry(ConditionType.REQUIREMENTS_MISSING, Reporter.CONNECTOR),
     ConditionEntry(ConditionType.TOPIC_DELETION, Reporter.CONNECTOR),
     ConditionEntry(ConditionType.TOPIC_CONFIGS_REFUSED, Reporter.CONNECTOR),
+    ConditionEntry(
+        ConditionType.SOURCE_STILL_WRITTEN,
+        Reporter.WATCH,
+        alert="HeadraceSourceStillWritten",
+        runbook="headracesourcestillwritten",
+    ),
     ConditionEntry(ConditionType.PARTITIONS_RESET, Reporter.FLOW, False),
     ConditionEntry(ConditionType.ASSIGNMENT_FAILED, Reporter.FLOW),
     ConditionEntry(ConditionType.DRIVERS_AVAILABLE, Reporter.FLOW, False),

@@ -36,6 +36,7 @@ from headrace.api.offsets import OFFSETS_RULES, Offsets, StartFrom, offsets_brea
 from headrace.api.partitions import HEARTBEATS, PausedPartitions, is_internal
 from headrace.api.pods import Drivers
 from headrace.api.records import HeaderChanges, LostOffsets, RecordFilter
+from headrace.api.source_watch import SourceWatchSpec, SourceWrites
 
 
 class TaskCounts(Model):
@@ -81,7 +82,7 @@ class ReplicationFlowStatus(Model):
     PartitionsReset, RecordsLeftOut, PartitionContested, TransactionHanging, TombstonesAtRisk,
     RecordsMayRepeat, ProgressNotStored, VerificationFailed, BandwidthUsedUp,
     RequirementsMissing, TopicDeletion, TopicConfigsRefused, AssignmentFailed,
-    DriverUnresponsive, DriversAvailable, ReconciliationPaused."""
+    DriverUnresponsive, DriversAvailable, ReconciliationPaused, SourceStillWritten."""
     topics: Count | None = None
     """Topics that are copied."""
     partitions: Count | None = None
@@ -92,19 +93,22 @@ class ReplicationFlowStatus(Model):
     """How far the target is behind. On Kubernetes written when it leaves its power of two. Absent
     while it is unknown: the source has not answered fetches of a partition for the sum of
     fetch.max.wait.ms and request.timeout.ms, 30.5 s by default. The flow is then not Ready, with
-    reason SourceUnreachable."""
+    reason SourceUnreachable. Also absent while the flow is stopped."""
     bytes_per_second: Count | None = None
     """Bytes copied a second, as they are sent: compressed. On Kubernetes as exact as the lag."""
     ready_replicas: Count | None = None
     """Drivers that are alive: that renew their Leases, or send heartbeats."""
     desired_replicas: Count | None = None
-    """Drivers that there should be: spec.drivers.replicas, or 0 of a flow that is stopped."""
+    """Drivers that there should be: spec.drivers.replicas. For a stopped flow 0, or 1 while it
+    watches its source."""
     selector: Text | None = None
     """Labels of the driver pods (scale subresource)."""
     replicas: Count | None = None
     """Driver pods there are (scale subresource)."""
     losses: Annotated[tuple[LostOffsets, ...], Field(max_length=100)] = ()
     """Lost records: those that stopped a partition, and others for a day; the latest hundred."""
+    source_writes: Annotated[tuple[SourceWrites, ...], Field(max_length=100)] = ()
+    """Writes to the source after a fail-over, as the watch found them: the hundred largest."""
     last_valid: LastValid | None = None
     """The last valid spec, which stays in force: present only while the flow's own is invalid."""
 
@@ -496,6 +500,8 @@ class ReplicationFlowSpec(Model):
     """The processes that copy the data."""
     state: Annotated[FlowState, FILLED_IN_BY_SERVER] = FlowState.RUNNING
     """Desired state. Paused keeps the tasks and their connections; Stopped ends them."""
+    source_watch: Annotated[SourceWatchSpec, FILLED_IN_BY_SERVER] = SourceWatchSpec()
+    """Watch of the source after a planned fail-over."""
     paused_partitions: Annotated[tuple[PausedPartitions, ...], Field(max_length=1000)] = ()
     """Topics and partitions of the source that are not copied for now; they keep their positions.
     What the source's retention deletes meanwhile is lost."""

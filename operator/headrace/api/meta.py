@@ -118,6 +118,8 @@ class ConditionType(StrEnum):
     """With spec.topicDeletion: copies whose sources were deleted, and their treatment."""
     TOPIC_CONFIGS_REFUSED = "TopicConfigsRefused"
     """With spec.topicConfigs: the target refuses settings of topics, which therefore differ."""
+    SOURCE_STILL_WRITTEN = "SourceStillWritten"
+    """After a planned fail-over, a producer still writes to the source: nothing copies that."""
     CAUGHT_UP = "CaughtUp"
     """A task: all records that were on the source when it began are on the target."""
 
@@ -265,6 +267,11 @@ class Reason(StrEnum):
     """The next run starts at the time that the message names."""
     SUSPENDED = "Suspended"
     """No further runs start while spec.suspend is true."""
+    WRITTEN_AFTER_FAIL_OVER = "WrittenAfterFailOver"
+    """The message names partitions, numbers of offsets, since when, and the producers."""
+    REVERSE_FLOW_RUNS = "ReverseFlowRuns"
+    """A flow copies from the target into topics of the source: the watch of the source has ended.
+    """
     SOURCE_CHANGED = "SourceChanged"
     """A topic was deleted and created again: offsets in the old one are not valid in the new one.
     """

@@ -6,11 +6,12 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field
 
-from headrace.api.flow import Lag
-from headrace.api.meta import API_VERSION, Conditions, ObjectMeta
+from headrace.api.flow import FlowState, Lag, ReplicationFlow
+from headrace.api.meta import API_VERSION, Conditions, ConditionType, ObjectMeta, Reason
 from headrace.api.model import Count, Model, Name, Rule, Text, Timestamp, dump
 from headrace.api.partitions import TopicPartition, TopicPartitions, parse_ranges
 from headrace.api.records import LostOffsets
+from headrace.api.source_watch import SourceWrites
 
 
 class TaskType(StrEnum):
@@ -22,6 +23,7 @@ class TaskType(StrEnum):
     SOURCE_TASK = "SourceTask"
     CHECKPOINT_TASK = "CheckpointTask"
     HEARTBEAT_TASK = "HeartbeatTask"
+    SOURCE_WATCH = "SourceWatch"
 
     @property
     def is_connector(self) -> bool:
@@ -186,6 +188,8 @@ class ReplicationTaskStatus(Model):
     """Observations about the unit."""
     losses: Annotated[tuple[LostOffsets, ...], Field(max_length=100)] = ()
     """Lost records of its partitions: those that stopped one, and others for a day."""
+    source_writes: Annotated[tuple[SourceWrites, ...], Field(max_length=100)] = ()
+    """For a source watch: writes to the source after the fail-over, the largest first."""
 
 
 _EPOCH: Final = "self.?status.epoch.orValue(0)"
@@ -224,3 +228,28 @@ class ReplicationTask(Model):
             for field in ("driverName", "driverIncarnation")
         ),
     )
+
+
+def wants_watch(flow: ReplicationFlow) -> bool:
+    """Return True if the flow needs a unit that watches its source."""
+    return flow.spec.state is FlowState.STOPPED and flow.spec.source_watch.enabled
+
+
+def watches_source(flow: ReplicationFlow, tasks: Iterable[ReplicationTask]) -> bool:
+    """Return True if a driver must run the watch of the source, which has not ended by itself."""
+    return wants_watch(flow) and not any(map(has_ended, tasks))
+
+
+def has_ended(task: ReplicationTask) -> bool:
+    """Return True if the unit is a watch that has ended, because the reverse flow runs."""
+    return any(
+        (one.type, one.reason) == (ConditionType.SOURCE_STILL_WRITTEN, Reason.REVERSE_FLOW_RUNS)
+        for one in task.status.conditions
+    )
+
+
+def desired_drivers(flow: ReplicationFlow, tasks: Iterable[ReplicationTask]) -> int:
+    """Return the number of drivers that a flow on Kubernetes needs."""
+    if flow.spec.state is not FlowState.STOPPED:
+        return flow.spec.drivers.replicas
+    return int(watches_source(flow, tasks))

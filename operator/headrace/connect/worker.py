@@ -20,6 +20,7 @@ from headrace.api import (
 )
 from headrace.assign import TaskId
 from headrace.connect.checkpoint.checkpointing import CheckpointConnector, CheckpointTask
+from headrace.connect.failover.source_watcher import SourceWatcher
 from headrace.connect.heartbeat import HeartbeatConnector, HeartbeatTask
 from headrace.connect.runtime.context import FlowContext
 from headrace.connect.runtime.figures import UnitFigures
@@ -40,6 +41,7 @@ _THREADS: dict[TaskType, Callable[..., ThreadedUnit]] = {
     TaskType.CHECKPOINT_TASK: CheckpointTask,
     TaskType.HEARTBEAT_CONNECTOR: HeartbeatConnector,
     TaskType.HEARTBEAT_TASK: HeartbeatTask,
+    TaskType.SOURCE_WATCH: SourceWatcher,
 }
 _POOL_THREADS = 8
 """Number of threads in a pool, and of tasks that are restored at the same time."""

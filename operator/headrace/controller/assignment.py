@@ -8,6 +8,7 @@ from headrace.api import (
     MOVE_ANNOTATION,
     ReplicationFlow,
     ReplicationTask,
+    desired_drivers,
     standby_label,
 )
 from headrace.assign import DriverName, DriverState, TaskId
@@ -110,7 +111,7 @@ def assignment_changes(
     A plug-in may be called, so the function may block for seconds. Units in ``barred`` are not
     assigned to any driver.
     """
-    pool = driver_pool(drivers, flow.spec.drivers.replicas)
+    pool = driver_pool(drivers, desired_drivers(flow, tasks))
     moves = requested_moves(tasks, drivers)
     units = {task_id(task): task for task in tasks}
     requested = {id: task.metadata.annotations.get(PINNED_TO, "") for id, task in units.items()}

@@ -4,7 +4,7 @@ import hashlib
 import json
 from dataclasses import dataclass, replace
 
-from headrace.api import OPERATOR_MANAGER, MirrorTest, ReplicationFlow
+from headrace.api import OPERATOR_MANAGER, MirrorTest, ReplicationFlow, ReplicationTask
 from headrace.controller.contests import Contests
 from headrace.controller.events import NameTaken
 from headrace.controller.resources.deployment import POD_TEMPLATE_HASH, driver_name, driver_selector
@@ -17,6 +17,7 @@ from headrace.k8s import (
     ROLE,
     ROLE_BINDING,
     SERVICE_ACCOUNT,
+    TASK,
     Client,
     Conflict,
     Kind,
@@ -190,6 +191,10 @@ class Children:
         """Create a missing unit as ``manager``, and return it. Raise errors as ``apply`` does."""
         await check_name(self._client, flow, manifest)
         return await self._client.apply(manifest, manager=manager)
+
+    async def delete(self, unit: ReplicationTask) -> None:
+        """Delete a unit that its flow no longer requires. Raise the errors of ``Client.delete``."""
+        await self._client.delete(TASK, unit.metadata.namespace, unit.metadata.name)
 
     def observe(self, object: Object, *, deleted: bool) -> bool:
         """Record a child from its watch, and return True if its flow must be reconciled.

@@ -5,7 +5,14 @@ import time
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 
-from headrace.api import CONNECTOR_MANAGER, Readiness, Reason, ReplicationFlow
+from headrace.api import (
+    CONNECTOR_MANAGER,
+    Readiness,
+    Reason,
+    ReplicationFlow,
+    TaskType,
+    wants_watch,
+)
 from headrace.controller.children import Children, ContestedChild, DeploymentState
 from headrace.controller.cluster_cache import ClusterCache
 from headrace.controller.drivers import DriverPod, FlowDrivers, drivers_of, is_ambiguous
@@ -15,8 +22,8 @@ from headrace.controller.resources import (
     CONNECTORS,
     DriverDefaults,
     build_children,
-    build_connector,
     build_deployment,
+    build_unit,
     template_hash,
     with_defaults,
 )
@@ -251,24 +258,30 @@ class FlowChildren:
 
     async def apply(self, flow: ReplicationFlow) -> None:
         """Create or change the children that differ from the flow's spec."""
-        settings = self._settings
+        settings, tasks = self._settings, self._cache.tasks(flow)
         for manifest in build_children(
             with_defaults(flow, settings.driver_defaults),
             settings.driver_image,
             network_policy=settings.network_policy,
             chaos=settings.chaos,
+            tasks=tasks,
         ):
             if manifest["kind"] == DEPLOYMENT.name and self.waits(flow):
                 if (template := self._children.deployment(flow).template) is None:
                     continue  # the watch of the Deployment has not reported it yet
                 manifest["spec"]["template"] = template
             await self._children.apply(flow, manifest)
-        there = {task.metadata.name for task in self._cache.tasks(flow)}
-        for type in CONNECTORS:
-            connector = build_connector(flow, type)
-            if connector["metadata"]["name"] not in there:
-                made = await self._children.create(flow, connector, CONNECTOR_MANAGER)
+        there = {task.metadata.name for task in tasks}
+        watch = (TaskType.SOURCE_WATCH,) if wants_watch(flow) else ()
+        for type in (*CONNECTORS, *watch):
+            unit = build_unit(flow, type)
+            if unit["metadata"]["name"] not in there:
+                made = await self._children.create(flow, unit, CONNECTOR_MANAGER)
                 self._cache.put_task(made)
+        if not watch:
+            for task in tasks:
+                if task.spec.type is TaskType.SOURCE_WATCH:
+                    await self._children.delete(task)
         if not settings.network_policy:
             await self._children.remove(flow, NETWORK_POLICY)
 

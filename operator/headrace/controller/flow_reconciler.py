@@ -33,7 +33,7 @@ from headrace.controller.resources.deployment import driver_selector
 from headrace.controller.target_topics import FlowName, flow_name, taken_target
 from headrace.errors import HeadraceError
 from headrace.k8s import InForce, Object
-from headrace.placement import Assigner, task_id
+from headrace.placement import Assigner, stopped_units, task_id
 from headrace.status import FlowFacts, flow_status, status_without_units
 
 _INCOMPLETE_S = 1.0
@@ -128,7 +128,8 @@ class FlowReconciler:
         drivers = await self._owned.drivers(flow, paused=hands_off)
         taken = taken_target(flow, self._cache.flows(), self._cache.written)
         loop = self._loops.refusal(flow)
-        decided = await self._decide(flow, drivers, may_copy=not taken and not loop)
+        may_copy = not taken and not loop
+        decided = await self._decide(flow, drivers, may_copy=may_copy, hands_off=hands_off)
         all_written = await self._writes.assign(decided.assignments)
         await self._writes.answer(self._cache.tasks(flow), decided.moves)
         provided = Provided() if hands_off else await self._provisioner.provide(flow)
@@ -190,11 +191,13 @@ class FlowReconciler:
         return Readiness.stalled(Reason.INVALID_SPEC, why) if why else None
 
     async def _decide(
-        self, flow: ReplicationFlow, drivers: FlowDrivers, *, may_copy: bool
+        self, flow: ReplicationFlow, drivers: FlowDrivers, *, may_copy: bool, hands_off: bool
     ) -> AssignmentChanges:
         tasks = self._cache.tasks(flow)
         copying = (task for task in tasks if task.spec.type is TaskType.SOURCE_TASK)
         barred = frozenset(() if may_copy else map(task_id, copying))
+        if not hands_off:
+            barred |= stopped_units(flow, tasks)
         assigner = self._assigners.setdefault(flow_name(flow), Assigner())
         return await asyncio.to_thread(
             assignment_changes, flow, tasks, drivers, assigner, time.monotonic(), barred=barred

@@ -224,7 +224,8 @@ CONDITION = Described(
     "gauge",
     "1 while the condition is True, else 0. Conditions of a source task: "
     f"{', '.join(reported_by(Reporter.TASK))}. Conditions of a source connector: "
-    f"{', '.join(reported_by(Reporter.CONNECTOR))}.",
+    f"{', '.join(reported_by(Reporter.CONNECTOR))}. Condition of a source watch: "
+    f"{', '.join(reported_by(Reporter.WATCH))}.",
     (*TASK, "condition"),
 )
 LOST_OFFSETS = Described(
@@ -312,6 +313,8 @@ def _samples(unit: UnitFigures) -> Iterator[Sample]:
         yield from _of_losses(status, reported_by(Reporter.TASK))
     elif unit.id.type == TaskType.SOURCE_CONNECTOR:
         yield from _of_losses(status, reported_by(Reporter.CONNECTOR))
+    elif unit.id.type == TaskType.SOURCE_WATCH:
+        yield from _of_losses(status, reported_by(Reporter.WATCH))
 
 
 def _of_losses(

@@ -8,7 +8,7 @@ librdkafka's errors into headrace's errors, whose messages say what failed and w
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer
 
-from headrace.kafka.admin import SHARE, Admin, Position, ensure_topic
+from headrace.kafka.admin import SHARE, ActiveProducer, Admin, Position, ensure_topic
 from headrace.kafka.admin_requests import Renewal, Renewed
 from headrace.kafka.clients import (
     assign,
@@ -50,6 +50,7 @@ __all__ = [
     "SHARE",
     "AccessDenied",
     "AclAdmin",
+    "ActiveProducer",
     "Admin",
     "Committed",
     "Consumer",

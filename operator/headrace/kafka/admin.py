@@ -4,7 +4,7 @@ import time
 from collections.abc import Collection, Iterable, Mapping
 from concurrent.futures import Future
 from enum import Enum
-from typing import Any
+from typing import Any, NamedTuple
 
 import confluent_kafka
 from confluent_kafka import OFFSET_INVALID, IsolationLevel
@@ -15,12 +15,16 @@ from headrace.errors import Fatal, HeadraceError, Retriable
 from headrace.kafka.admin_requests import ClusterAdmin
 from headrace.kafka.topic_admin import TopicAdmin, TopicConfigAdmin
 from headrace.kafka.wire import (
+    ClusterClient,
     Committed,
+    UnsupportedBroker,
     committed_offsets,
+    describe_producers,
     list_groups,
     set_committed_offsets,
     set_share_starts,
     share_starts,
+    transactional_ids,
     used_share_groups,
 )
 
@@ -244,6 +248,56 @@ class OffsetAdmin(ClusterAdmin):
         return offset
 
 
+class ActiveProducer(NamedTuple):
+    """Producer that a partition's leader remembers: by default for a day after its last record."""
+
+    producer_id: int
+    transactional_id: str
+    """Empty without one, if the principal may not describe it, and before Kafka 3.0."""
+    last_ms: int
+    """Timestamp of its last record, in ms."""
+    last_sequence: int
+    """Sequence of its last record in this partition."""
+
+
+class ProducerAdmin(ClusterAdmin):
+    """Reads the producers of partitions. Calls block as in ``ClusterAdmin``."""
+
+    def active_producers(
+        self, partitions: Collection[TopicPartition]
+    ) -> dict[TopicPartition, tuple[ActiveProducer, ...]]:
+        """Return the producers of each partition that answers.
+
+        A producer without a producer id is not known. Raise an error if no partition answers. It is
+        ``Fatal`` before Kafka 2.8, and without permission to read the topics.
+        """
+
+        async def ask(
+            cluster: ClusterClient,
+        ) -> dict[TopicPartition, tuple[ActiveProducer, ...]]:
+            answers = await describe_producers(cluster, partitions)
+            states = answers.found or answers.all()
+            ids = {one.producer_id for those in states.values() for one in those}
+            try:
+                names = await transactional_ids(cluster, ids) if ids else {}
+            except UnsupportedBroker:
+                names = {}
+            return {
+                at: tuple(
+                    ActiveProducer(
+                        one.producer_id,
+                        names.get(one.producer_id, ""),
+                        one.last_timestamp,
+                        one.last_sequence,
+                    )
+                    for one in those
+                )
+                for at, those in states.items()
+            }
+
+        return self._on_wire(ask)
+
+
 def _all(
     found: dict[TopicPartition, int], failed: Mapping[TopicPartition, Retriable]
 ) -> dict[TopicPartition, int]:
@@ -259,8 +313,8 @@ def _question(position: Position) -> tuple[OffsetSpec, bool, str]:
     return spec, position is Position.LAST_STABLE, f"read {position.value} offsets"
 
 
-class Admin(TopicAdmin, TopicConfigAdmin, OffsetAdmin, GroupAdmin, ShareGroupAdmin):
-    """Admin client for the topics, settings, offsets and groups of one cluster."""
+class Admin(TopicAdmin, TopicConfigAdmin, OffsetAdmin, ProducerAdmin, GroupAdmin, ShareGroupAdmin):
+    """Admin client for the topics, settings, offsets, producers and groups of one cluster."""
 
 
 def ensure_topic(

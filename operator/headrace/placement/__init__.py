@@ -17,6 +17,7 @@ from headrace.placement.assigner import (
     DriverPool,
     assign_unit,
     pins_in_force,
+    stopped_units,
 )
 from headrace.placement.assignor_input import task_id
 from headrace.placement.assignors import check_assignor
@@ -32,5 +33,6 @@ __all__ = [
     "assign_unit",
     "check_assignor",
     "pins_in_force",
+    "stopped_units",
     "task_id",
 ]

@@ -1,10 +1,10 @@
 """Decides when units are assigned, and the fields of their specs."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from headrace.api import ReplicationFlow, ReplicationTask
+from headrace.api import FlowState, ReplicationFlow, ReplicationTask, TaskType, watches_source
 from headrace.assign import DriverName, DriverState, TaskId
 from headrace.placement.assignor_input import task_id
 from headrace.placement.placer import NO_DRIVER, Placement, PlacementDecision, Placer
@@ -89,6 +89,19 @@ def assign_unit(task: ReplicationTask, placement: Placement | None, pool: Driver
     if not lost and placement.driver == spec.driver_name:
         lost = spec.lost_incarnation  # without effect: do not write only to remove it
     return Assignment(task, placement.driver, placement.standbys, lost)
+
+
+def stopped_units(flow: ReplicationFlow, tasks: Sequence[ReplicationTask]) -> frozenset[TaskId]:
+    """Return the units that must not run because of ``spec.state`` and ``spec.sourceWatch``.
+
+    ``tasks`` are all units of the flow.
+    """
+    watching, stopped = watches_source(flow, tasks), flow.spec.state is FlowState.STOPPED
+    return frozenset(
+        task_id(task)
+        for task in tasks
+        if (not watching if task.spec.type is TaskType.SOURCE_WATCH else stopped)
+    )
 
 
 _GRACE_S = 5.0

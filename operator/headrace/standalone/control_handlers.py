@@ -73,9 +73,18 @@ def _move(herder: StandaloneHerder, flow: str, task: str, driver: str) -> Answer
 
 
 def _set_state(herder: StandaloneHerder, flow: str, state: str) -> Answer:
-    before = herder.flow(flow)
-    herder.pause(flow, state=FlowState(state))
+    before, wanted = herder.flow(flow), FlowState(state)
+    fields: dict[str, Any] = {"state": wanted}
+    if wanted is FlowState.RUNNING and before.spec.source_watch.enabled:
+        fields["source_watch"] = before.spec.source_watch.model_copy(update={"enabled": False})
+    herder.pause(flow, **fields)
     return answer_pauses(before, herder.flow(flow), herder.tasks(flow))
+
+
+def _watch_source(herder: StandaloneHerder, flow: str, enabled: bool) -> Answer:
+    watch = herder.flow(flow).spec.source_watch
+    herder.pause(flow, source_watch=watch.model_copy(update={"enabled": enabled}))
+    return {"changed": watch.enabled != enabled}
 
 
 def _pause_partitions(herder: StandaloneHerder, flow: str, partitions: str, paused: bool) -> Answer:
@@ -132,6 +141,7 @@ _VERBS: dict[str, Callable[..., Answer]] = {
     "restart": _restart,
     "move": _move,
     "set-state": _set_state,
+    "watch-source": _watch_source,
     "pause-partitions": _pause_partitions,
     "reset": _reset,
     "scale": _scale,

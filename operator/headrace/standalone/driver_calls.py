@@ -13,6 +13,7 @@ from headrace.api import (
     TopicPartitions,
     Work,
     dump,
+    has_ended,
     load_work,
 )
 from headrace.connect import LoopFound, TargetTaken
@@ -73,6 +74,8 @@ class DriverCalls:
         if written.status.driver_incarnation != before.driver_incarnation:
             self._note_overdue(written, before)
             self._on_owner_changed(written.spec.driver_name)
+        if has_ended(written) and not has_ended(task):
+            self._placement.request()
         return written
 
     def _note_overdue(self, task: ReplicationTask, before: ReplicationTaskStatus) -> None:
@@ -140,7 +143,11 @@ class DriverCalls:
     def _has_stopped(self, flow: str) -> bool:
         """Return True if a flow has stopped. Another flow may then use its target topics."""
         stopped = self._flow(flow).spec.state is FlowState.STOPPED
-        return stopped and not any(task.status.driver_name for task in self._store.of_flow(flow))
+        return stopped and not any(
+            task.status.driver_name
+            for task in self._store.of_flow(flow)
+            if task.spec.type is not TaskType.SOURCE_WATCH
+        )
 
 
 def _topics(tasks: Iterable[Iterable[Work]]) -> frozenset[str]:

@@ -19,6 +19,7 @@ from headrace.api import (
     ReplicationTask,
     TaskType,
     dump,
+    wants_watch,
 )
 from headrace.errors import InvalidSpec
 from headrace.host import ForkServer
@@ -101,8 +102,9 @@ class StandaloneHerder:
         """Faults of its drivers, for mirror tests."""
         self._log_level: str | None = None
         """Log level, or None if it was not changed since the start."""
-        for name in self._flows:
-            self._make_connectors(name)
+        for flow in self._flows.values():
+            self._make_connectors(flow.metadata.name)
+            self._make_watch(flow)
 
     # For the command line.
 
@@ -222,8 +224,17 @@ class StandaloneHerder:
         for connector in _CONNECTORS:
             self._store.put(flow, connector)
 
+    def _make_watch(self, flow: ReplicationFlow) -> None:
+        """Make the unit that watches the source, or delete it."""
+        name, type = flow.metadata.name, TaskType.SOURCE_WATCH
+        if not wants_watch(flow):
+            self._store.remove(name, type)
+        elif not any(task.spec.type is type for task in self._store.of_flow(name)):
+            self._store.put(name, type)
+
     def _change(self, flow: ReplicationFlow) -> None:
         self._flows[flow.metadata.name] = flow
+        self._make_watch(flow)
         for driver in self._fleet.alive():
             self._send_flows(driver)
 

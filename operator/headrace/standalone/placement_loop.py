@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 
-from headrace.api import FlowState, ReplicationFlow
+from headrace.api import ReplicationFlow
 from headrace.assign import DriverName, DriverState, TaskId
 from headrace.placement import (
     Assigner,
@@ -13,6 +13,7 @@ from headrace.placement import (
     PlacementDecision,
     assign_unit,
     pins_in_force,
+    stopped_units,
     task_id,
 )
 from headrace.standalone.fleet import DriverProcess, Fleet
@@ -130,9 +131,9 @@ class PlacementLoop:
         self._write(decision)
 
     def _stopped(self) -> frozenset[TaskId]:
-        """Return the units of stopped flows. They run on no driver."""
-        flows = {f.metadata.name for f in self._flows() if f.spec.state is FlowState.STOPPED}
-        return frozenset(task_id(task) for task in self._store if task.spec.flow_name in flows)
+        """Return the units of stopped flows, without a watch. They run on no driver."""
+        flows = ((flow, self._store.of_flow(flow.metadata.name)) for flow in self._flows())
+        return frozenset().union(*(stopped_units(flow, tasks) for flow, tasks in flows))
 
     def _write(self, decision: PlacementDecision) -> None:
         """Write a decision to the current units. Units and drivers may have changed since."""

@@ -13,6 +13,7 @@ from headrace.api import (
     Manifest,
     PausedPartitions,
     ReplicationFlow,
+    SourceWatchSpec,
     read_at_start,
 )
 from headrace.control.flow_actions import as_json
@@ -81,6 +82,7 @@ class PauseRecords:
 _PARSE: dict[str, Any] = {
     "state": FlowState,
     "paused_partitions": lambda items: tuple(map(PausedPartitions.model_validate, items)),
+    "source_watch": SourceWatchSpec.model_validate,
 }
 
 
@@ -88,6 +90,7 @@ def _fields(flow: ReplicationFlow) -> _Fields:
     return {
         "state": str(flow.spec.state),
         "paused_partitions": [as_json(item) for item in flow.spec.paused_partitions],
+        "source_watch": as_json(flow.spec.source_watch),
     }
 
 

@@ -63,6 +63,13 @@ class TaskStore:
             ),
         )
 
+    def remove(self, flow: str, type: TaskType) -> None:
+        """Delete the units of a type, if there are any."""
+        for task in self.of_flow(flow):
+            if task.spec.type is type:
+                del self._tasks[task.metadata.name]
+                self._version += 1
+
     def assign(
         self, name: str, driver: str, standbys: Sequence[str], lost_incarnation: str
     ) -> None:

@@ -1,7 +1,7 @@
 """Status of a flow: readiness, conditions of its units, and figures."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from datetime import datetime
 from itertools import chain
 
@@ -12,12 +12,12 @@ from headrace.api import (
     Condition,
     ConditionStatus,
     ConditionType,
+    FlowState,
     Lag,
     LostOffsets,
     Readiness,
     Reason,
     ReplicationFlowStatus,
-    ReplicationTask,
     Reporter,
     Resets,
     TaskCounts,
@@ -70,9 +70,10 @@ def flow_status(facts: FlowFacts) -> ReplicationFlowStatus:
             paused=phases.count(TaskPhase.PAUSED),
             failed=sum(task.status.phase is TaskPhase.FAILED for task in facts.tasks),
         ),
-        lag=_lag(copying),
+        lag=_lag(facts),
         bytes_per_second=sum(task.status.bytes_per_second or 0 for task in copying),
         losses=_latest_losses(facts),
+        source_writes=tuple(one for task in facts.tasks for one in task.status.source_writes),
         ready_replicas=facts.alive,
         desired_replicas=facts.desired,
         replicas=facts.alive if pods is None else sum(not pod.ended for pod in pods),
@@ -81,8 +82,15 @@ def flow_status(facts: FlowFacts) -> ReplicationFlowStatus:
     )
 
 
-def _lag(copying: Sequence[ReplicationTask]) -> Lag | None:
-    """Return the lag of all tasks, or None if a task that has started does not know its lag."""
+def _lag(facts: FlowFacts) -> Lag | None:
+    """Return the lag of all tasks.
+
+    Return None if a task that has started does not know its lag, and for a stopped flow, because no
+    task reads the source.
+    """
+    copying = facts.source_tasks
+    if facts.flow.spec.state is FlowState.STOPPED:
+        return None
     if any(task.status.phase in _BEGUN and task.status.lag is None for task in copying):
         return None
     lags = [task.status.lag for task in copying if task.status.lag]
@@ -136,11 +144,12 @@ def _latest_losses(facts: FlowFacts) -> tuple[LostOffsets, ...]:
 
 
 def _about_copies(facts: FlowFacts) -> Iterable[Condition]:
-    """Yield conditions that source tasks and the connector report, joined by type."""
+    """Yield conditions that source tasks, connector and watch report, joined by type."""
     observed = defaultdict[ConditionType, list[Condition]](list)
     for one in (one for task in facts.tasks for one in task.status.conditions):
-        observed[one.type].append(one)
-    for type in reported_by(Reporter.TASK | Reporter.CONNECTOR):
+        if one.status is ConditionStatus.TRUE:  # False is a watch that has ended
+            observed[one.type].append(one)
+    for type in reported_by(Reporter.TASK | Reporter.CONNECTOR | Reporter.WATCH):
         if found := observed[type]:
             messages = "; ".join(dict.fromkeys(c.message for c in found))
             yield found[0].model_copy(update={"message": messages[:_LONGEST_MESSAGE]})

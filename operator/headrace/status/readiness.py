@@ -6,7 +6,7 @@ operator has find no problem.
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Protocol
 
@@ -25,6 +25,8 @@ from headrace.api import (
     TopicPartition,
     TopicPartitions,
     condition,
+    desired_drivers,
+    wants_watch,
 )
 
 
@@ -116,8 +118,14 @@ class FlowFacts:
 
     @property
     def desired(self) -> int:
-        stopped = self.flow.spec.state is FlowState.STOPPED
-        return 0 if stopped else self.flow.spec.drivers.replicas
+        return desired_drivers(self.flow, self.tasks)
+
+    @property
+    def watch(self) -> ReplicationTask | None:
+        """Unit that watches the source of a stopped flow, or None."""
+        if not wants_watch(self.flow):
+            return None
+        return next((one for one in self.tasks if one.spec.type is TaskType.SOURCE_WATCH), None)
 
     @property
     def source_tasks(self) -> list[ReplicationTask]:
@@ -167,14 +175,24 @@ def _goes_round(facts: FlowFacts) -> Readiness | None:
 def _stopped(facts: FlowFacts) -> Readiness | None:
     if facts.flow.spec.state is not FlowState.STOPPED:
         return None
-    held = sum(task.status.driver_name != "" for task in facts.tasks)
-    if facts.pods or (held and facts.alive):
-        ends = " and end" if facts.pods else ""
-        return Readiness.reconciling(Reason.STOPPING, f"drivers hand over {held} units{ends}")
+    watch, watching = facts.watch, facts.desired > 0
+    others = (task for task in facts.tasks if task is not watch or not watching)
+    held = sum(task.status.driver_name != "" for task in others)
+    ends = bool(facts.pods) and not watching
+    if ends or (held and facts.alive):
+        and_end = " and end" if ends else ""
+        return Readiness.reconciling(Reason.STOPPING, f"drivers hand over {held} units{and_end}")
     message = (
         "stopped, as spec.state requires; with state: Running it resumes at its stored offsets"
     )
-    return Readiness.ready(Reason.STOPPED, message)
+    if not watching:
+        ended = "; the watch of the source has ended: a flow copies back" if watch else ""
+        return Readiness.ready(Reason.STOPPED, f"{message}{ended}")
+    only = replace(facts, tasks=[watch] if watch else [])
+    if problem := next((hit for check in _CHECKS_OF_WATCH if (hit := check(only))), None):
+        return problem
+    ready = watch and condition(watch.status.conditions, ConditionType.READY)
+    return Readiness.ready(Reason.STOPPED, f"{message}; {ready.message if ready else ''}")
 
 
 def _scaled_to_zero(facts: FlowFacts) -> Readiness | None:
@@ -345,6 +363,29 @@ def _partitions_paused(facts: FlowFacts) -> Readiness | None:
 def _ready(facts: FlowFacts) -> Readiness:
     return Readiness.ready(Reason.RUNNING, f"all {len(facts.tasks)} units run")
 
+
+def _watch_starts(facts: FlowFacts) -> Readiness | None:
+    errors = []
+    for watch in facts.tasks:
+        ready = condition(watch.status.conditions, ConditionType.READY)
+        if ready is not None and watch.status.phase is TaskPhase.RUNNING:
+            return None
+        errors = [f": {watch.status.last_error.message}"] if watch.status.last_error else []
+    message = f"stopped; the source is not watched yet{''.join(errors)}"
+    return Readiness.reconciling(Reason.STARTING, message)
+
+
+_CHECKS_OF_WATCH: tuple[Check, ...] = (
+    _pod_does_not_start,
+    _no_pods,
+    _no_leases,
+    _no_drivers,
+    _not_placed,
+    _task_failed,
+    _unit_not_ready,
+    _watch_starts,
+)
+"""Checks of a stopped flow whose source is watched, with the watch as its only unit."""
 
 CHECKS: tuple[Check, ...] = (
     # Problems that prevent the flow from running.

@@ -71,7 +71,7 @@ DRIVERS_READY = Described("headrace_flow_drivers_ready", "gauge", "Drivers that 
 DRIVERS_DESIRED = Described(
     "headrace_flow_drivers_desired",
     "gauge",
-    "Drivers that the spec requests. 0 for a stopped flow.",
+    "Drivers that the spec requests. For a stopped flow 0, or 1 while it watches its source.",
     _FLOW,
 )
 FLOW_LAG_RECORDS = Described(
@@ -87,6 +87,13 @@ FLOW_LAG_S = Described(
     "Age of the oldest record of the lag, in coarse steps.",
     _FLOW,
 )
+SOURCE_WRITTEN = Described(
+    "headrace_flow_source_written_offsets",
+    "gauge",
+    "Offsets that a partition of the source has gained after a planned fail-over, while the watch "
+    "runs. Absent for a partition without any.",
+    (*_FLOW, "topic", "partition"),
+)
 FLOW_METRICS: Sequence[Described] = (
     FLOW_CONDITION,
     FLOW_TASKS,
@@ -94,6 +101,7 @@ FLOW_METRICS: Sequence[Described] = (
     DRIVERS_DESIRED,
     FLOW_LAG_RECORDS,
     FLOW_LAG_S,
+    SOURCE_WRITTEN,
 )
 
 _PHASES = ("Running", "Restoring", "Paused", "Failed")
@@ -118,6 +126,8 @@ def flow_samples(flow: Object) -> Iterator[Sample]:
     if (lag := status.get("lag")) is not None:
         yield FLOW_LAG_RECORDS, name, lag.get("records", 0)
         yield FLOW_LAG_S, name, lag.get("seconds", 0)
+    for one in status.get("sourceWrites") or ():
+        yield SOURCE_WRITTEN, (*name, one["topic"], str(one["partition"])), one["offsets"]
 
 
 _TEST = ("namespace", "test")

@@ -44,6 +44,7 @@ def test_defaults_are_those_of_the_design() -> None:
     onDataLoss: Fail
     onRecordError: {action: Fail, deadLetterTopic: null}
     state: Running
+    sourceWatch: {enabled: false, intervalSeconds: 5}
     pausedPartitions: []
     """
     assert written == yaml.safe_load(defaults)

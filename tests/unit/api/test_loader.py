@@ -77,7 +77,8 @@ def test_objects_of_all_kinds(write: Callable[[str, str], Path]) -> None:
             FLOW + "  intervalSeconds: 9",
             "8: spec.intervalSeconds: unknown field; did you mean "
             "spec.topicConfigs.intervalSeconds or spec.acls.intervalSeconds or "
-            "spec.checkpoints.intervalSeconds or spec.heartbeats.intervalSeconds?",
+            "spec.checkpoints.intervalSeconds or spec.heartbeats.intervalSeconds or "
+            "spec.sourceWatch.intervalSeconds?",
         ),
         (
             FLOW + "  acls: {delete: true}",

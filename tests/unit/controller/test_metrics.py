@@ -163,7 +163,8 @@ def test_every_metric_that_is_described_is_served() -> None:
     registry = CollectorRegistry()
     metrics = OperatorMetrics(registry, lambda: True)
     metrics.reconciles("ReplicationFlow")(0.1, True)
-    status = {"tasks": {"total": 1}, "lag": {}}
+    write = {"topic": "orders", "partition": 1, "offsets": 12}
+    status = {"tasks": {"total": 1}, "lag": {}, "sourceWrites": [write]}
     latency = {"p50": 1, "p99": 1, "p999": 1, "max": 1}
     test = a_test("once", "Passed", counts={"acknowledged": 1}, latencyMs=latency)
     metrics.lead(lambda: [flow(status)], lambda: [test], {"ReplicationFlow": lambda: 3})

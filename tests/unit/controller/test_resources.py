@@ -19,8 +19,8 @@ from headrace.controller.resources import (
     CONNECTORS,
     DriverDefaults,
     build_children,
-    build_connector,
     build_deployment,
+    build_unit,
     template_hash,
     with_defaults,
 )
@@ -39,7 +39,7 @@ def read(case: str) -> ReplicationFlow:
 def test_children_are_as_they_were_agreed(case: str) -> None:
     flow = read(case)
     children = build_children(flow, IMAGE, network_policy=case == "everything")
-    children += [build_connector(flow, type) for type in CONNECTORS]
+    children += [build_unit(flow, type) for type in CONNECTORS]
     page = GOLDEN / case / "children.yaml"
     text = yaml.safe_dump_all(children, sort_keys=False, width=99)
     if os.environ.get("HEADRACE_GOLDEN") == "write":

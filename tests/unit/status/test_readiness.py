@@ -16,6 +16,7 @@ from headrace.api import (
     Reason,
     ReplicationFlow,
     ReplicationFlowStatus,
+    ReplicationTask,
 )
 from headrace.api.conditions import Readiness, condition
 from headrace.controller.drivers import DriverPod
@@ -201,6 +202,61 @@ def test_a_flow_that_is_stopped_wants_no_drivers() -> None:
     assert available is not None
     assert available.status is YES
     assert flow_status(facts()).desired_replicas == 2
+
+
+def watched(*pods: DriverPod, driver: str = "a", **status: Any) -> FlowFacts:
+    """Return the facts of a stopped flow whose source is watched by a unit with this status."""
+    unit = ReplicationTask.model_validate(
+        {
+            "metadata": {"name": "orders-source-watch-0"},
+            "spec": {"flowName": "orders", "type": "SourceWatch"},
+            "status": {"driverName": driver, "phase": "Running", **status},
+        }
+    )
+    made = facts(*pods, alive=True, state="Stopped", sourceWatch={"enabled": True})
+    return replace(made, tasks=(unit,))
+
+
+def about(type: str, status: str, reason: str, message: str) -> dict[str, str]:
+    return {"type": type, "status": status, "reason": reason, "message": message}
+
+
+READS = about("Ready", "True", "Running", "2 partitions are watched")
+SILENT = about("Ready", "False", "SourceUnreachable", "no answer")
+ENDED = about("SourceStillWritten", "False", "ReverseFlowRuns", "a flow copies back")
+
+
+@pytest.mark.parametrize(
+    ("of", "status", "reason", "words"),
+    [
+        (watched(POD, conditions=[READS]), YES, Reason.STOPPED, "; 2 partitions are watched"),
+        (watched(POD, conditions=[SILENT]), NO, Reason.SOURCE_UNREACHABLE, "no answer"),
+        (watched(POD), NO, Reason.STARTING, "the source is not watched yet"),
+        (replace(watched(POD), tasks=()), NO, Reason.STARTING, "the source is not watched yet"),
+        (watched(), NO, Reason.NO_DRIVERS, "there is no driver pod yet"),
+        (watched(POD, conditions=[ENDED]), NO, Reason.STOPPING, "hand over 1 units and end"),
+        (watched(driver="", conditions=[ENDED]), YES, Reason.STOPPED, "watch of the source has"),
+    ],
+)
+def test_a_stopped_flow_says_whether_its_source_is_watched(
+    of: FlowFacts, status: ConditionStatus, reason: Reason, words: str
+) -> None:
+    found = outcome(of)
+    assert found[:2] == (status, reason)
+    assert words in found[2]
+
+
+def test_a_stopped_flow_has_no_lag_and_shows_writes_to_its_source() -> None:
+    write = {"topic": "orders", "partition": 1, "offsets": 12, "since": "2026-01-01T00:00:00Z"}
+    still = about("SourceStillWritten", "True", "WrittenAfterFailOver", "orders-1 has 12")
+    status = flow_status(watched(POD, conditions=[READS, still], sourceWrites=[write]))
+    assert (status.lag, status.desired_replicas) == (None, 1)
+    assert [(one.topic, one.offsets) for one in status.source_writes] == [("orders", 12)]
+    shown = condition(status.conditions, ConditionType.SOURCE_STILL_WRITTEN)
+    assert shown is not None
+    assert shown.message == "orders-1 has 12"
+    ended = flow_status(watched(POD, conditions=[ENDED]))
+    assert condition(ended.conditions, ConditionType.SOURCE_STILL_WRITTEN) is None
 
 
 def test_every_condition_says_which_generation_it_describes() -> None:

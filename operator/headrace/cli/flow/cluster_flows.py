@@ -17,6 +17,7 @@ from headrace.api import (
     MOVE_ANNOTATION,
     RESET_ANNOTATION,
     RESTART_ANNOTATION,
+    FlowState,
     ReplicationFlow,
     ReplicationTask,
     label_value,
@@ -166,8 +167,15 @@ class ClusterFlows:
 
     async def _set_state(self, flow: str, state: str) -> Answer:
         before = await self._flow(flow)
-        await self._patch_spec(flow, {"state": state})
+        watch = {"sourceWatch": {"enabled": False}}
+        ends = state == FlowState.RUNNING and before.spec.source_watch.enabled
+        await self._patch_spec(flow, {"state": state, **(watch if ends else {})})
         return answer_pauses(before, await self._flow(flow), await self._tasks(flow))
+
+    async def _watch_source(self, flow: str, enabled: bool) -> Answer:
+        before = (await self._flow(flow)).spec.source_watch.enabled
+        await self._patch_spec(flow, {"sourceWatch": {"enabled": enabled}})
+        return {"changed": before != enabled}
 
     async def _pause_partitions(self, flow: str, partitions: str, paused: bool) -> Answer:
         while True:
@@ -239,6 +247,7 @@ _VERBS: dict[str, Callable[..., Coroutine[Any, Any, Answer]]] = {
     "restart": ClusterFlows._restart,
     "move": ClusterFlows._move,
     "set-state": ClusterFlows._set_state,
+    "watch-source": ClusterFlows._watch_source,
     "pause-partitions": ClusterFlows._pause_partitions,
     "reset": ClusterFlows._reset,
     "scale": ClusterFlows._scale,

@@ -8,7 +8,7 @@ import yaml
 
 from headrace.api import ReplicationFlow
 from headrace.api.offsets import OffsetsMode
-from headrace.cli.flow.failover import sentence
+from headrace.cli.flow.failover_report import sentence
 from headrace.cli.flow.flow_access import flow_options, open_context, open_flow
 from headrace.cli.flow.flow_verbs import Flows, of_flows
 from headrace.connect.failover.failback import (
@@ -63,6 +63,8 @@ def command(
         found = survey_target(there)
         if there.spec.replication_policy.type == "Default":
             _return_groups(there, found, dry_run=dry_run)
+            if not dry_run and file is None:  # applications return: their writes are no mistake
+                flows.request(there.name, "watch-source", enabled=False)
             click.echo(yaml.safe_dump(_document(reverse), sort_keys=False), nl=False)
             return
         # Both flows have the same clusters, so they use the same folder of Secrets.

@@ -37,6 +37,7 @@ _SHORT = {
     TaskType.SOURCE_TASK: "task",
     TaskType.CHECKPOINT_TASK: "checkpoint",
     TaskType.HEARTBEAT_TASK: "heartbeat",
+    TaskType.SOURCE_WATCH: "watch",
 }
 _WIDTHS = (("state", 10), ("driver", 10), ("behind", 11), ("MB/s", 6))
 

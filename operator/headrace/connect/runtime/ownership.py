@@ -10,7 +10,6 @@ from headrace.api import (
     ConditionType,
     ReplicationTask,
     ReplicationTaskStatus,
-    condition,
     dated,
 )
 from headrace.connect.runtime.herder import Herder, TaskConflict
@@ -255,8 +254,13 @@ def _generation(task: ReplicationTask) -> int:
 def _lasting(status: ReplicationTaskStatus) -> ReplicationTaskStatus:
     """Return the part of a status that remains without an owner.
 
-    Data loss is reported until the next owner copies records. Racks are used for placement until
-    the next connector has read them.
+    Data loss is reported until the next owner copies records, and writes to the source until the
+    next watch has read its ends. Racks are used for placement until the next connector has read
+    them.
     """
-    lost = condition(status.conditions, ConditionType.DATA_LOSS_DETECTED)
-    return ReplicationTaskStatus(conditions=(lost,) if lost else (), racks=status.racks)
+    lasting = (ConditionType.DATA_LOSS_DETECTED, ConditionType.SOURCE_STILL_WRITTEN)
+    return ReplicationTaskStatus(
+        conditions=tuple(one for one in status.conditions if one.type in lasting),
+        racks=status.racks,
+        source_writes=status.source_writes,
+    )

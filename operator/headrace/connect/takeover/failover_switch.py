@@ -26,6 +26,8 @@ _ROUNDS = 5
 _SYNCS_WITHIN_S = 15.0
 """Time in seconds that a fail-over waits for the acknowledgement of offset syncs."""
 _NOBODY: frozenset[int] = frozenset()
+_BY = " by "
+"""Part of the owner that a command stores. The names of units and drivers contain no spaces."""
 
 
 class Wish(NamedTuple):
@@ -91,7 +93,7 @@ def switch(
 def _switched(
     context: FlowContext, wishes: Mapping[TopicPartition, Wish], *, planned: bool
 ) -> dict[TopicPartition, Switched | Retriable]:
-    owner, own = f"fail-over by {context.driver.incarnation}", identify(context, "failover")
+    owner, own = _owner(context, "fail-over"), identify(context, "failover")
     claims = _claimed(
         context,
         {
@@ -153,7 +155,7 @@ def switch_deleted(
     Raises:
         Retriable: The target does not store it in time.
     """
-    owner = f"fail-over by {context.driver.incarnation}"
+    owner = _owner(context, "fail-over")
     _store(
         context,
         {
@@ -169,6 +171,11 @@ def switch_deleted(
             if one.switch is None
         },
     )
+
+
+def is_of_command(owner: str) -> bool:
+    """Return True if a command stored progress with this owner, and not a driver's task."""
+    return _BY in owner
 
 
 def gaps(stored: Progress) -> tuple[Loss, ...]:
@@ -191,6 +198,10 @@ def abort(context: FlowContext, switched: Mapping[TopicPartition, Progress]) -> 
         there = context.stored(at)
         if there is None or there.switch is not None:
             raise Retriable(f"{at} is still failed over: try again")
+
+
+def _owner(context: FlowContext, verb: str) -> str:
+    return f"{verb}{_BY}{context.driver.incarnation}"
 
 
 def _unknown(stored: Progress) -> frozenset[int]:
@@ -304,7 +315,7 @@ def store_beginnings(
         return
     ids = known_topic_ids(context, {at.topic for at in beginnings})
     context.progress.start()  # creates the topic if it is missing
-    own, owner = identify(context, verb), f"{verb} by {context.driver.incarnation}"
+    own, owner = identify(context, verb), _owner(context, verb)
     context.progress.write(
         {
             context.progress_key(at): Progress(

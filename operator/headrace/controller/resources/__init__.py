@@ -4,7 +4,7 @@ Functions ``build_*`` return manifests, and other modules apply them. The golden
 ``tests/unit/controller/golden`` show the effect of a change.
 """
 
-from headrace.controller.resources.children import CONNECTORS, build_children, build_connector
+from headrace.controller.resources.children import CONNECTORS, build_children, build_unit
 from headrace.controller.resources.deployment import (
     DriverDefaults,
     build_deployment,
@@ -17,8 +17,8 @@ __all__ = [
     "CONNECTORS",
     "DriverDefaults",
     "build_children",
-    "build_connector",
     "build_deployment",
+    "build_unit",
     "template_hash",
     "template_with",
     "with_defaults",

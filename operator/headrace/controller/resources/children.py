@@ -1,6 +1,8 @@
 """All children of a flow, in the order in which they are applied."""
 
-from headrace.api import API_VERSION, TYPE_LABEL, ReplicationFlow, TaskType
+from collections.abc import Iterable
+
+from headrace.api import API_VERSION, TYPE_LABEL, ReplicationFlow, ReplicationTask, TaskType
 from headrace.assign import TaskId
 from headrace.controller.resources.deployment import (
     HTTP_PORT,
@@ -128,7 +130,12 @@ def build_network_policy(flow: ReplicationFlow) -> Object:
 
 
 def build_children(
-    flow: ReplicationFlow, image: str, *, network_policy: bool, chaos: bool = False
+    flow: ReplicationFlow,
+    image: str,
+    *,
+    network_policy: bool,
+    chaos: bool = False,
+    tasks: Iterable[ReplicationTask] = (),
 ) -> list[Object]:
     """Return the children of a flow except units. Permissions come before the drivers."""
     return [
@@ -137,7 +144,7 @@ def build_children(
         build_role_binding(flow),
         build_pod_disruption_budget(flow),
         *([build_network_policy(flow)] if network_policy else []),
-        build_deployment(flow, image, chaos=chaos),
+        build_deployment(flow, image, chaos=chaos, tasks=tasks),
     ]
 
 
@@ -149,8 +156,8 @@ CONNECTORS = (
 """Connectors of a flow. ``standalone/herder.py`` creates the same ones."""
 
 
-def build_connector(flow: ReplicationFlow, type: TaskType) -> Object:
-    """Return a connector without its driver, which another field manager writes."""
+def build_unit(flow: ReplicationFlow, type: TaskType) -> Object:
+    """Return a connector or the watch without its driver, which another field manager writes."""
     metadata = build_metadata(flow, TaskId(flow.metadata.name, type, 0).name)
     metadata["labels"][TYPE_LABEL] = type.value
     return {

@@ -10,9 +10,10 @@ from headrace.api import (
     DRIVER_COMPONENT,
     FLOW_LABEL,
     ClusterSpec,
-    FlowState,
     Model,
     ReplicationFlow,
+    ReplicationTask,
+    desired_drivers,
     label_value,
     read_at_start,
 )
@@ -230,20 +231,25 @@ A driver needs about 5 s to release its units. The rest is for a target that res
 """
 
 
-def build_deployment(flow: ReplicationFlow, image: str, *, chaos: bool = False) -> Object:
-    """Return a Deployment with ``spec.drivers.replicas`` drivers, or none if the flow is stopped.
+def build_deployment(
+    flow: ReplicationFlow,
+    image: str,
+    *,
+    chaos: bool = False,
+    tasks: Iterable[ReplicationTask] = (),
+) -> Object:
+    """Return a Deployment with the drivers that the flow and its ``tasks`` need.
 
     The drivers run ``image`` unless the flow sets another one. With ``chaos``, mirror tests may
     break them. maxUnavailable is 0, so that a pod of the newest template is ready before an old one
     stops, and every unit moves only once.
     """
-    stopped = flow.spec.state is FlowState.STOPPED
     return {
         "apiVersion": "apps/v1",
         "kind": "Deployment",
         "metadata": build_metadata(flow, driver_name(flow)),
         "spec": {
-            "replicas": 0 if stopped else flow.spec.drivers.replicas,
+            "replicas": desired_drivers(flow, tasks),
             "selector": {"matchLabels": driver_selector(flow.metadata.name)},
             "strategy": {
                 "type": "RollingUpdate",

@@ -107,7 +107,12 @@ from headrace.kafka.wire.stamp import (
     stamped,
 )
 from headrace.kafka.wire.topics import delete_topics
-from headrace.kafka.wire.transactions import ProducerIdentity, Transactions, idempotent_producer
+from headrace.kafka.wire.transactions import (
+    ProducerIdentity,
+    Transactions,
+    idempotent_producer,
+    transactional_ids,
+)
 
 __all__ = [
     "EARLIEST",
@@ -195,6 +200,7 @@ __all__ = [
     "start",
     "stored_bytes",
     "stored_records",
+    "transactional_ids",
     "unreadable",
     "unwritable",
     "used_share_groups",

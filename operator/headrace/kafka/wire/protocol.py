@@ -33,6 +33,7 @@ from kio.schema.index import api_key_map
 from kio.schema.init_producer_id.v4 import InitProducerIdResponse
 from kio.schema.list_groups.v4 import ListGroupsResponse
 from kio.schema.list_offsets.v7 import ListOffsetsResponse
+from kio.schema.list_transactions.v0 import ListTransactionsResponse
 from kio.schema.metadata.v12 import MetadataResponse
 from kio.schema.offset_commit.v8 import OffsetCommitResponse
 from kio.schema.offset_fetch.v8 import OffsetFetchResponse
@@ -66,6 +67,7 @@ _RESPONSES: dict[tuple[int, int], type] = {
         InitProducerIdResponse,
         ListGroupsResponse,
         ListOffsetsResponse,
+        ListTransactionsResponse,
         MetadataResponse,
         OffsetCommitResponse,
         OffsetFetchResponse,
@@ -80,7 +82,7 @@ FIND_COORDINATOR, SASL_HANDSHAKE, API_VERSIONS = 10, 17, 18
 DELETE_TOPICS = 20
 OFFSET_FETCH = 9
 INIT_PRODUCER_ID, END_TXN, OFFSET_FOR_LEADER_EPOCH = 22, 26, 23
-DESCRIBE_PRODUCERS, DESCRIBE_TRANSACTIONS = 61, 65
+DESCRIBE_PRODUCERS, DESCRIBE_TRANSACTIONS, LIST_TRANSACTIONS = 61, 65, 66
 """API keys of requests."""
 
 _OLDEST = {
@@ -121,9 +123,11 @@ SHARE_GROUP_KEYS = frozenset(
         ShareGroupDescribeResponse,
     )
 )
-SINCE = {DESCRIBE_PRODUCERS: "2.8", DESCRIBE_TRANSACTIONS: "3.0"} | dict.fromkeys(
-    SHARE_GROUP_KEYS, "4.1"
-)
+SINCE = {
+    DESCRIBE_PRODUCERS: "2.8",
+    DESCRIBE_TRANSACTIONS: "3.0",
+    LIST_TRANSACTIONS: "3.0",
+} | dict.fromkeys(SHARE_GROUP_KEYS, "4.1")
 """Kafka release that introduced a request, for requests that Kafka 2.4 does not serve."""
 
 _CORRELATION = struct.Struct(">i")

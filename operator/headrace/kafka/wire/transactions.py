@@ -3,7 +3,7 @@
 A coordinator's response is only a promise: a marker exists when it can be read from the partition.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import TypeVar
@@ -23,6 +23,8 @@ from kio.schema.end_txn.v3.response import EndTxnResponse
 from kio.schema.errors import ErrorCode
 from kio.schema.init_producer_id.v4.request import InitProducerIdRequest
 from kio.schema.init_producer_id.v4.response import InitProducerIdResponse
+from kio.schema.list_transactions.v0.request import ListTransactionsRequest
+from kio.schema.list_transactions.v0.response import ListTransactionsResponse
 from kio.schema.types import ProducerId, TopicName, TransactionalId
 from kio.static.primitive import i8, i16, i32, i32Timedelta
 
@@ -275,6 +277,28 @@ async def idempotent_producer(
             if loop.now_s() >= deadline_s:
                 raise
         await loop.sleep(backoff.next_s())
+
+
+async def transactional_ids(
+    cluster: ClusterClient, producer_ids: Collection[int]
+) -> dict[int, str]:
+    """Return the transactional ids of these producer ids. Producers without one are left out.
+
+    Each broker lists the ids that it coordinates and that the principal may describe. Raise
+    ``RequestRefused``, ``Unreachable``, or ``UnsupportedBroker`` before Kafka 3.0.
+    """
+    request = call(
+        ListTransactionsRequest(producer_id_filters=tuple(map(ProducerId, producer_ids))),
+        ListTransactionsResponse,
+    )
+    found: dict[int, str] = {}
+    view = await cluster.refresh()
+    for node in view.brokers:
+        connection = await cluster.connection(node)
+        response = await connection.send(request)
+        check(response.error_code, f"list the transactions of {cluster.name}")
+        found |= {one.producer_id: one.transactional_id for one in response.transaction_states}
+    return found
 
 
 def _codes_of_partitions(answer: AddPartitionsToTxnResponse) -> list[ErrorCode]:

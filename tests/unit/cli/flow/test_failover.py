@@ -104,6 +104,36 @@ def test_it_stops_the_flow_and_says_where_groups_go_on(
     assert scene.stored(P0).switch == switch
 
 
+def watched(herder: StandaloneHerder) -> bool:
+    return herder.flow("f").spec.source_watch.enabled
+
+
+@pytest.mark.parametrize("option", ["--end-watch", "--abort"])
+def test_a_planned_fail_over_begins_a_watch_of_the_source(
+    say: Say, herder: StandaloneHerder, option: str
+) -> None:
+    said = say("failover", "f")
+    assert "A driver watches the source" in said
+    assert watched(herder)
+    assert [t.metadata.name for t in herder.tasks("f")][-1] == "f-source-watch-0"
+    say("failover", "f", option)
+    assert not watched(herder)
+    assert "f-source-watch-0" not in [t.metadata.name for t in herder.tasks("f")]
+
+
+def test_groups_that_return_to_the_source_end_its_watch(say: Say, herder: StandaloneHerder) -> None:
+    say("failover", "f")
+    say("flow", "reverse", "f", "--dry-run")
+    assert watched(herder)
+    say("flow", "reverse", "f")
+    assert not watched(herder)
+
+
+def test_a_disaster_begins_no_watch_of_the_source(say: Say, herder: StandaloneHerder) -> None:
+    assert "watches the source" not in say("failover", "f", "--source-is-gone")
+    assert not watched(herder)
+
+
 def test_a_dry_run_changes_nothing(say: Say, scene: Scene, herder: StandaloneHerder) -> None:
     before = scene.stored(P0)
     assert "Nothing was changed." in say("failover", "f", "--dry-run")

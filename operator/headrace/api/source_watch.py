@@ -1,0 +1,47 @@
+"""Watch of a source after a planned fail-over, and the writes that it finds."""
+
+from typing import Annotated
+
+from pydantic import Field
+
+from headrace.api.model import FILLED_IN_BY_SERVER, AtLeastOne, Count, Flag, Model, Text, Timestamp
+
+
+class SourceWatchSpec(Model):
+    """Watch of the source's end offsets while the flow is stopped."""
+
+    enabled: Annotated[Flag, FILLED_IN_BY_SERVER] = False
+    """With state: Stopped, one driver watches the source, and the condition SourceStillWritten
+    names partitions that receive records after a fail-over. A planned headrace failover sets it,
+    and --end-watch, --abort and headrace flow resume remove it. The watch ends by itself when a
+    flow copies from the target into the same topics of the source."""
+    interval_seconds: AtLeastOne = 5
+    """Seconds between two reads of the end offsets. A write is reported after at most this time and
+    the time of the brokers' answers."""
+
+
+class SourceProducer(Model):
+    """A producer that wrote to a partition of the source after the fail-over."""
+
+    producer_id: Count
+    """Producer id, which the cluster of the source gave to it."""
+    transactional_id: Text = ""
+    """Transactional id; empty if the producer has none, or if the principal may not describe it."""
+    last_timestamp: Timestamp
+    """Timestamp of its last record, by the clock of the producer or broker."""
+
+
+class SourceWrites(Model):
+    """Writes to a partition of the source after the fail-over."""
+
+    topic: Text
+    """Topic of the source."""
+    partition: Count
+    """Its number."""
+    offsets: Count
+    """Offsets that the log has gained since the fail-over: records, and markers of transactions."""
+    since: Timestamp
+    """When the watch noticed the first of them."""
+    producers: Annotated[tuple[SourceProducer, ...], Field(max_length=16)] = ()
+    """Producers that wrote them, the latest first. Empty if the brokers name none: a producer
+    without idempotence has no producer id."""
