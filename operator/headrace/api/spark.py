@@ -5,7 +5,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from headrace.api.model import Breach, Model, Rule, Text, Whole
+from headrace.api.model import Breach, Image, Model, Rule, Whole
 from headrace.api.pods import PullPolicy, Quantity, quantity
 
 MIB = 1 << 20
@@ -87,7 +87,7 @@ class SparkSpec(Model):
     executors: Annotated[Whole, Field(ge=0, le=100)] = 2
     """Executors of each job, pods of their own; 0: all work is done in the Job's own pod.
     Kubernetes only."""
-    image: Text | None = None
+    image: Image | None = None
     """Image of the pods; absent: the operator's --spark-image. Kubernetes only."""
     image_pull_policy: PullPolicy | None = None
     """When the pods pull it; absent: IfNotPresent. Kubernetes only."""
