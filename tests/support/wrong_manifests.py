@@ -95,6 +95,10 @@ def _mirror_test(spec: Document) -> Document:
     return mirror_test(**spec)
 
 
+def _rows(*rows: tuple[Document, str, str, str]) -> tuple[tuple[Document, str, str, str], ...]:
+    return rows
+
+
 def _mounted(*mounts: Document) -> Document:
     return {"volumes": [_VOLUME], "volumeMounts": [{"name": "v", **one} for one in mounts]}
 
@@ -838,7 +842,7 @@ BAD = [
     *(
         Bad(document(pods), f"{at}.podTemplate.{field}", sentence, ours=ours)
         for document, at in POD_TEMPLATES
-        for pods, field, sentence, ours in (
+        for pods, field, sentence, ours in _rows(
             ({"metadata": {"labels": {"a": "b c"}}}, "metadata.labels", _PATTERN, _LABEL_VALUE),
             (
                 {"metadata": {"labels": {"a": "b" * 64}}},
@@ -990,6 +994,24 @@ BAD = [
                 "Duplicate value",
                 "must not name /x twice",
             ),
+            *(
+                (
+                    {"podDisruptionBudget": {field: -1}},
+                    f"podDisruptionBudget.{field}",
+                    "must be a number of pods, or a share such as 25%",
+                    "",
+                )
+                for field in ("maxUnavailable", "minAvailable")
+            ),
+            *(
+                (
+                    {"resources": {part: {"cpu": -1}}},
+                    f"resources.{part}",
+                    "must be a quantity as Kubernetes writes it, like 500m, 2 or 1Gi",
+                    "",
+                )
+                for part in ("requests", "limits")
+            ),
             (
                 {"podDisruptionBudget": {"maxUnavailable": "150%"}},
                 "podDisruptionBudget.maxUnavailable",
@@ -1009,6 +1031,14 @@ BAD = [
                 "like 500m, 2 or 1Gi",
             ),
         )
+    ),
+    *(
+        Bad(
+            mirror_test(spark={"driver": {"resources": {part: {"cpu": -1}}}}),
+            f"spec.spark.driver.resources.{part}.cpu",
+            "must be a quantity as Kubernetes writes it, like 500m, 2 or 1Gi",
+        )
+        for part in ("requests", "limits")
     ),
     # Lists that name something twice, and choices in other letters.
     Bad(

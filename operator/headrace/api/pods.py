@@ -49,11 +49,12 @@ AsInKubernetes = dict[str, JsonValue]
 """Type of Kubernetes that is too wide to be described here."""
 Labels = Annotated[dict[NameOfEntry, LabelValue], Field(max_length=100)]
 Annotations = Annotated[dict[NameOfEntry, str], Field(max_length=100)]
+A_QUANTITY = "must be a quantity as Kubernetes writes it, like 500m, 2 or 1Gi"
 Quantity = Annotated[
     Unquoted,
     Matching(
         r"\d+(\.\d*)?([eE][+-]?\d+|[KMGTPE]i|[numkMGTPE])?",
-        "must be a quantity as Kubernetes writes it, like 500m, 2 or 1Gi",
+        A_QUANTITY,
         pattern=True,
     ),
 ]
@@ -77,12 +78,12 @@ def _not_above_limit(name: str) -> Rule:
     )
 
 
-def _enough_memory(part: str) -> Rule:
-    amount = _AMOUNT.format(part=part, name="memory")
+def _at_least(least: str, name: str, part: str, allowed: str) -> Rule:
+    amount = _AMOUNT.format(part=part, name=name)
     return Rule(
-        f"!('memory' in self.?{part}.orValue({{}}))"
-        f" || {amount}.compareTo(quantity('{_LEAST_MEMORY}')) >= 0",
-        f"memory {_TOO_LITTLE_MEMORY}",
+        f"!('{name}' in self.?{part}.orValue({{}}))"
+        f" || {amount}.compareTo(quantity('{least}')) >= 0",
+        f"{name} {allowed}",
         at=part,
     )
 
@@ -106,8 +107,14 @@ class Resources(Model):
     rules = (
         _not_above_limit("cpu"),
         _not_above_limit("memory"),
-        _enough_memory("requests"),
-        _enough_memory("limits"),
+        *(
+            rule
+            for part in ("requests", "limits")
+            for rule in (
+                _at_least(_LEAST_MEMORY, "memory", part, _TOO_LITTLE_MEMORY),
+                _at_least("0", "cpu", part, A_QUANTITY),  # a number has no pattern
+            )
+        ),
     )
 
     def _breaches(self) -> Iterator[Breach]:
@@ -275,12 +282,8 @@ class ServiceAccount(Model):
     """Annotations to add, such as the role of a cloud's workload identity."""
 
 
-PodCount = Annotated[
-    Unquoted,
-    Matching(
-        r"\d{1,6}|(\d\d?|100)%", "must be a number of pods, or a share such as 25%", pattern=True
-    ),
-]
+_PODS, _A_COUNT = r"\d{1,6}|(\d\d?|100)%", "must be a number of pods, or a share such as 25%"
+PodCount = Annotated[Unquoted, Matching(_PODS, _A_COUNT, pattern=True)]
 _ONE_BUDGET = "must not be set beside maxUnavailable"
 
 
@@ -295,6 +298,14 @@ class PodDisruptionBudget(Model):
     rules = (
         Rule(
             "!has(self.maxUnavailable) || !has(self.minAvailable)", _ONE_BUDGET, at="minAvailable"
+        ),
+        *(  # a number has no pattern
+            Rule(
+                f"!has(self.{field}) || string(self.{field}).matches(r'^({_PODS})$')",
+                _A_COUNT,
+                at=field,
+            )
+            for field in ("maxUnavailable", "minAvailable")
         ),
     )
 

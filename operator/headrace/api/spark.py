@@ -6,7 +6,7 @@ from typing import Annotated
 from pydantic import Field
 
 from headrace.api.model import Breach, Image, Model, Rule, Whole
-from headrace.api.pods import PullPolicy, Quantity, quantity
+from headrace.api.pods import A_QUANTITY, PullPolicy, Quantity, quantity
 
 MIB = 1 << 20
 _LEAST_MEMORY = "1Gi"
@@ -26,6 +26,14 @@ class SparkAmounts(Model):
     comparison's, and 1536Mi for an executor. Without executors, 256Mi are added for each producer.
     Requests: the same amount, or absent.
     """
+
+    rules = (
+        Rule(  # a number has no pattern
+            "!has(self.cpu) || quantity(string(self.cpu)).compareTo(quantity('0')) >= 0",
+            A_QUANTITY,
+            at="cpu",
+        ),
+    )
 
 
 class SparkResources(Model):
