@@ -4,10 +4,13 @@ INFO has the story of a flow in a screenful. Bind the object once and keep the l
 ``log = get_logger(__name__).bind(flow="orders", task="orders-source-3")``.
 """
 
+import json
 import logging
 import os
 import signal
 import sys
+from contextlib import suppress
+from datetime import UTC, datetime
 from typing import Any, TextIO
 
 from headrace.errors import InvalidSpec
@@ -31,6 +34,9 @@ _NUMBERS = {
 }
 """By the method of a logger."""
 LEVEL_VARIABLE = "HEADRACE_LOG_LEVEL"
+FORMAT_VARIABLE = "HEADRACE_LOG_FORMAT"
+_COMMAND = "headrace"
+"""Module of messages for the user, which a command and not a module of it writes."""
 
 
 class _Level:
@@ -50,16 +56,19 @@ class _Format:
 
 
 def configure(
-    level: str | None = None, stream: TextIO | None = None, format: str = "logfmt"
+    level: str | None = None, stream: TextIO | None = None, format: str | None = None
 ) -> None:
     """Write events from ``level`` on to ``stream``, in one of ``FORMATS``.
 
-    The default level is ``HEADRACE_LOG_LEVEL``, or INFO. Raise ``InvalidSpec`` for an unknown
-    level.
+    The default level is ``HEADRACE_LOG_LEVEL``, or INFO. The default format is
+    ``HEADRACE_LOG_FORMAT``, or logfmt. Raise ``InvalidSpec`` for an unknown level or format.
     """
     name = level or os.environ.get(LEVEL_VARIABLE) or "INFO"
     _Level.default = _Level.configured = set_level(name)
-    _Format.default, _Format.render = format, _renderer(format)
+    form = format or os.environ.get(FORMAT_VARIABLE) or FORMATS[0]
+    if form not in FORMATS:
+        raise InvalidSpec(f"{FORMAT_VARIABLE}: {form!r} is no format; use {', '.join(FORMATS)}")
+    _Format.default, _Format.render = form, _renderer(form)
     structlog.configure(
         processors=[
             _drop_below_level,
@@ -90,6 +99,26 @@ def override(level: str | None, format: str | None) -> None:
 def is_json() -> bool:
     """Return whether the configured format is JSON."""
     return _Format.default == "json"
+
+
+def message(sentence: str) -> str:
+    """Return a message for the user as a line of the configured format."""
+    if not is_json():
+        return f"{_COMMAND}: {sentence}"
+    event = {"event": sentence, "level": "error", "module": _COMMAND}
+    return json.dumps(event | {"timestamp": datetime.now(UTC).isoformat()})
+
+
+def messages_in(text: str) -> list[str]:
+    """Return the messages for the user that the text of a log contains, in either format."""
+    found = []
+    for line in text.splitlines():
+        if line.startswith(f"{_COMMAND}: "):
+            found.append(line.removeprefix(f"{_COMMAND}: "))
+        elif f'"module": "{_COMMAND}"' in line:
+            with suppress(ValueError, KeyError):
+                found.append(json.loads(line)["event"])
+    return found
 
 
 def set_level(name: str) -> str:

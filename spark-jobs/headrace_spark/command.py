@@ -7,6 +7,7 @@ Standard error contains messages for the user.
 
 import argparse
 import hashlib
+import os
 import traceback
 from collections.abc import Callable
 from pathlib import Path
@@ -14,9 +15,20 @@ from pathlib import Path
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 
+from headrace import logs
 from headrace.api import Verdict
 from headrace.errors import GaveUp, HeadraceError, InvalidSpec, from_exception
-from headrace.mirror_test import MirrorTestRun, Result, bounded, documents
+from headrace.mirror_test import (
+    HEAP_MIB,
+    JAVA_OPTIONS,
+    MirrorTestRun,
+    Result,
+    Stage,
+    bounded,
+    documents,
+    local_slots,
+)
+from headrace.toolchain import local_spark
 from headrace_spark import flags, job_documents, messages, producer, verify_job
 from headrace_spark import probe as watching
 from headrace_spark.audit.judging import judged as audit_of_topics
@@ -33,7 +45,7 @@ def produce() -> int:
 
     The load ends early if a file ``end-load`` appears in the folder of the test's file.
     """
-    return _end(_produce, flags.produce_parser())
+    return _end(Stage.PRODUCE, _produce, flags.produce_parser())
 
 
 def probe() -> int:
@@ -41,7 +53,7 @@ def probe() -> int:
 
     The job creates the file ``ready`` in the folder when the load may begin.
     """
-    return _end(_probe, flags.probe_parser())
+    return _end(Stage.PROBE, _probe, flags.probe_parser())
 
 
 def verify() -> int:
@@ -50,17 +62,35 @@ def verify() -> int:
     With ``--config-map``, ``report.json`` is also written into that ConfigMap, and there is no
     page.
     """
-    return _end(_verify, flags.verify_parser())
+    return _end(Stage.VERIFY, _verify, flags.verify_parser())
+
+
+_CONFIGURED_BY = ("PYSPARK_GATEWAY_PORT", "PYSPARK_SUBMIT_ARGS")
+"""Variables of a Spark that is configured outside: by spark-submit, and by its arguments."""
+
+
+def _configure_spark(stage: Stage, run: MirrorTestRun, folder: Path) -> None:
+    """Use the Spark of this installation, unless Spark is configured outside."""
+    if os.environ.keys().isdisjoint(_CONFIGURED_BY):
+        slots = local_slots(stage, run.test.spec.load.producers)
+        options = (HEAP_MIB[stage], JAVA_OPTIONS[stage])
+        environment = local_spark(slots, *options, folder / "scratch")
+        os.environ.clear()
+        os.environ.update(environment)
 
 
 def _end(
-    job: Callable[[MirrorTestRun, argparse.Namespace], int], parser: argparse.ArgumentParser
+    stage: Stage,
+    job: Callable[[MirrorTestRun, argparse.Namespace], int],
+    parser: argparse.ArgumentParser,
 ) -> int:
     """Run a job and return its exit code. Print each error as a message."""
     arguments = parser.parse_args()
     try:
+        logs.configure()
         run = flags.run_of(arguments)
         arguments.out.mkdir(parents=True, exist_ok=True)
+        _configure_spark(stage, run, arguments.out)
         return job(run, arguments)
     except InvalidSpec as error:
         say(str(error))

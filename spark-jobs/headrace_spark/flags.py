@@ -58,7 +58,10 @@ def mirror_tester_produce_parser(does: str) -> argparse.ArgumentParser:
         required=True,
         help="bytes of a message's value, including id;sequence;timestamp;",
     )
-    parser.add_argument("--target-bootstrap-servers", required=True, help="brokers of the target")
+    parser.add_argument(
+        "--target-bootstrap-servers",
+        help="brokers of the target, needed if its topics contain records already",
+    )
     parser.add_argument(
         "--seconds",
         type=int,
@@ -137,8 +140,10 @@ def mirror_tester_run(arguments: argparse.Namespace) -> MirrorTestRun:
     Raise ``InvalidSpec``, with the name of the flag, if a value is invalid.
     """
     arguments.out = arguments.out or Path("headrace-reports") / arguments.id
-    source = getattr(arguments, "source_bootstrap_servers", None) or arguments.bootstrap_servers
-    target = getattr(arguments, "target_bootstrap_servers", None) or arguments.bootstrap_servers
+    if is_of_load := arguments.throughput is not None:
+        source, target = arguments.bootstrap_servers, arguments.target_bootstrap_servers
+    else:
+        source, target = arguments.source_bootstrap_servers, arguments.bootstrap_servers
     load = {
         "names": [topic.strip() for topic in arguments.topics.split(",")],
         "partitions": arguments.num_partitions,
@@ -152,7 +157,7 @@ def mirror_tester_run(arguments: argparse.Namespace) -> MirrorTestRun:
         "metadata": {"name": "mirror-tester"},
         "spec": {
             "source": {"alias": "source", "bootstrapServers": source},
-            "target": {"alias": "target", "bootstrapServers": target},
+            "target": {"alias": "target", "bootstrapServers": target or _UNKNOWN},
             "targetTopic": arguments.target_topic,
             "partitioning": arguments.partitioning,
             "settleSeconds": arguments.settle_seconds,
@@ -160,9 +165,14 @@ def mirror_tester_run(arguments: argparse.Namespace) -> MirrorTestRun:
         },
     }
     try:
-        return MirrorTestRun(name=arguments.id, test=MirrorTest.model_validate(test))
+        run = MirrorTestRun(name=arguments.id, test=MirrorTest.model_validate(test))
     except ValidationError as error:
         raise InvalidSpec("; ".join(_sentences(error))) from None
+    return run.without_target() if is_of_load and target is None else run
+
+
+_UNKNOWN = "unknown:9092"
+"""Address for the validation of a test whose load is sent without knowledge of the target."""
 
 
 def _sentences(error: ValidationError) -> list[str]:

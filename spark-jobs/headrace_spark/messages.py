@@ -302,7 +302,12 @@ def added(run: MirrorTestRun, name: str, partitions: int) -> LoadTopic:
 
 
 def on_target(run: MirrorTestRun) -> dict[str, int]:
-    """Return the target's existing topics of this run, with their partitions."""
+    """Return the target's existing topics of this run, with their partitions.
+
+    The result is empty if the run does not know its target.
+    """
+    if not run.knows_target:
+        return {}
     there = PatientAdmin(run.target).topics()
     return {name: there[name] for name in run.topics.values() if name in there}
 

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from pyspark import BarrierTaskContext
 
+from headrace import logs
 from headrace.api import ClusterAccess, Partitioning, TopicPartition
 from headrace.errors import HeadraceError
 from headrace.kafka import (
@@ -24,7 +25,6 @@ from headrace.kafka import (
     make_consumer,
     make_producer,
 )
-from headrace.logs import get_logger
 from headrace.mirror_test import MirrorTestRun, Second, documents, quantile, two_digits
 from headrace_spark import messages
 from headrace_spark.live_metrics import SequenceCounts
@@ -206,7 +206,7 @@ def seconds(consumers: Sequence[LatencyHistogram]) -> tuple[Second, ...]:
 # Both run in one process with one clock, so the clocks of producers and brokers have no influence.
 # Costs that both consumers have in common cancel out.
 
-log = get_logger(__name__)
+log = logs.get_logger(__name__)
 
 MOST = 200_000
 """Maximum number of messages that were received on one side only, 50 MB.
@@ -387,6 +387,7 @@ def run_watch(
     shares: Iterable[WatchAssignment],
 ) -> Iterator[Watched]:
     """Run the consumer of one Spark task, and yield its measurements."""
+    logs.configure()
     number = BarrierTaskContext.get().partitionId()
     for share in shares:
         yield Watch(run, number, sentinels, share, keys).watch()

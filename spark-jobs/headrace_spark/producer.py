@@ -123,7 +123,8 @@ def produce(
     messages.prepare(run)
     load_topics = messages.describe(run)
     starts = messages.ends(run.source, {t.name: t.partitions for t in load_topics})
-    target_starts = messages.ends(run.target, messages.on_target(run))
+    there = messages.on_target(run)
+    target_starts = messages.ends(run.target, there) if there else {}
     figures = LoadFigures(run.test.spec.load, [t.partitions for t in load_topics])
     acknowledged = ProducerReports()
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from pyspark import BarrierTaskContext
 
+from headrace import logs
 from headrace.api import Load, TopicPartition
 from headrace.kafka import KafkaError, KafkaException, Message, journal, make_producer, translate
 from headrace.mirror_test import MirrorTestRun, PartitionSummary, Stream, documents
@@ -191,6 +192,7 @@ def run_sender(
     run: MirrorTestRun, load_topics: tuple[LoadTopic, ...], indices: Iterable[int]
 ) -> Iterator[Report]:
     """Run the senders of one Spark task."""
+    logs.configure()
     context = BarrierTaskContext.get()
     for index in indices:
         context.barrier()  # all producers begin together

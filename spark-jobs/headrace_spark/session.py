@@ -1,8 +1,8 @@
 """Spark session of a job, its clocks, output, phases and versions.
 
 Only settings that the jobs require for correct results or speed are set here. The master, memory
-and jars are set outside (spark-submit, ``PYSPARK_SUBMIT_ARGS``), so the same scripts run in local
-mode and on a cluster.
+and jars are set by spark-submit, or by ``headrace.toolchain.local_spark``, so the same scripts run
+in local mode and on a cluster.
 """
 
 import json
@@ -17,6 +17,7 @@ from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from headrace import logs
 from headrace.errors import GaveUp
 from headrace.mirror_test import Phase
 
@@ -107,7 +108,7 @@ def event(name: str, **facts: object) -> None:
 
 def say(sentence: str) -> None:
     """Print a message for the user. The last message explains why a job ended."""
-    sys.stderr.write(f"headrace: {sentence}\n")
+    sys.stderr.write(f"{logs.message(sentence)}\n")
 
 
 def spark_sentence(error: Exception) -> str:
@@ -115,6 +116,9 @@ def spark_sentence(error: Exception) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     sentence = " ".join(line for line in lines[:3] if not line.startswith("at "))
     return f"Spark failed: {sentence[:600]}"
+
+
+log = logs.get_logger(__name__)
 
 
 class Phases:
@@ -129,10 +133,10 @@ class Phases:
         return tuple(self._ended)
 
     def add(self, name: str, seconds: float) -> None:
-        """Add and print a phase with its duration."""
+        """Add and log a phase with its duration."""
         phase = Phase(name=name, seconds=round(max(0.0, seconds), 2))
         self._ended.append(phase)
-        sys.stderr.write(f"phase: {phase.name} took {phase.seconds:.2f} s\n")
+        log.info("phase ended", phase=phase.name, seconds=phase.seconds)
 
     @contextmanager
     def timed(self, name: str) -> Iterator[None]:

@@ -339,10 +339,10 @@ def test_a_test_whose_job_is_refused_can_be_mended_until_it_begins(
 def test_a_schedule_that_is_none_says_so_and_can_be_mended(
     operator: Operator, resources: Resources, wait_until: Wait
 ) -> None:
-    resources.apply(TEST | {"spec": TEST["spec"] | {"schedule": "0 0 30 2 *"}})
+    resources.apply(TEST | {"spec": TEST["spec"] | {"schedule": "0 0 30-31 2 *"}})
     stalled = wait_until(lambda: condition(resources, "Stalled"))
     assert stalled["reason"] == "InvalidSpec"
-    assert stalled["message"].startswith("spec.schedule '0 0 30 2 *' names no time: ")
+    assert stalled["message"].startswith("spec.schedule '0 0 30-31 2 *' names no time: ")
     assert "phase" not in status(resources)
     resources.kubectl(
         "patch", "mtest/nightly", "--type=merge", "-p", '{"spec": {"schedule": "@yearly"}}'

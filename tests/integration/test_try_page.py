@@ -2,11 +2,9 @@
 
 import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
-from support.patience import WITHIN_S
+from support.plain_shell import PlainShell
 
 from headrace.sandbox.processes import held_ports
 
@@ -20,28 +18,15 @@ def test_the_commands_of_the_page_do_what_it_says(tmp_path: Path) -> None:
     demo, *blocks = BLOCKS
     assert demo == "make demo\n"
     assert len(blocks) >= 6
-    (tmp_path / ".venv" / "bin").mkdir(parents=True)
-    (tmp_path / ".venv" / "bin" / "headrace").symlink_to(Path(sys.executable).parent / "headrace")
-    environment = {**os.environ, "XDG_STATE_HOME": str(tmp_path / "state"), "BROWSER": "true"}
+    shell = PlainShell(tmp_path, runtime=os.environ["XDG_RUNTIME_DIR"])
     with held_ports([None]) as (port,):  # until the script ends: it uses the port late
         script = "".join(blocks).replace("9404", str(port))
         assert script.count(str(port)) == 1
         try:
-            done = subprocess.run(
-                ["bash", "-e", "-c", script],
-                cwd=tmp_path,
-                env=environment,
-                capture_output=True,
-                text=True,
-                timeout=WITHIN_S,
-                check=False,
-            )
+            shown = shell.run(script)
         finally:
-            down = [sys.executable, "-m", "headrace", "sandbox", "down"]
-            subprocess.run(down, env=environment, check=False)
-    log = (tmp_path / "my-flow.log").read_text() if (tmp_path / "my-flow.log").exists() else ""
-    shown = done.stdout + done.stderr + log
-    assert done.returncode == 0, shown
+            shell.run("headrace sandbox down || true")
+    shown += (shell.folder / "my-flow.log").read_text()
     for expected in (
         r"ReplicationFlow my-flow: valid",
         r"my-flow: stopped by itself after .*: \d records behind",  # heartbeats come while it ends

@@ -29,6 +29,31 @@ def test_json_is_a_document_a_line(stream: StringIO) -> None:
     assert found == {**expected, "flow": "orders", "units": 3}
 
 
+def test_the_variable_sets_the_format_of_a_process(
+    stream: StringIO, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HEADRACE_LOG_FORMAT", "json")
+    logs.configure(stream=stream)
+    logs.get_logger("here").info("one")
+    assert json.loads(stream.getvalue())["event"] == "one"
+    monkeypatch.setenv("HEADRACE_LOG_FORMAT", "xml")
+    with pytest.raises(InvalidSpec, match="HEADRACE_LOG_FORMAT: 'xml' is no format; use logfmt, "):
+        logs.configure()
+    monkeypatch.delenv("HEADRACE_LOG_FORMAT")
+
+
+@pytest.mark.parametrize("format", logs.FORMATS)
+def test_messages_for_the_user_are_found_in_a_log_of_either_format(
+    stream: StringIO, format: str
+) -> None:
+    logs.configure("INFO", stream, format)
+    logs.get_logger("headrace.here").error("an event")
+    text = f"{stream.getvalue()}{logs.message('no broker: east:9092')}\nan end"
+    assert logs.messages_in(text) == ["no broker: east:9092"]
+    if format == "json":
+        assert json.loads(logs.message("x"))["event"] == "x"
+
+
 def test_a_driver_starts_without_what_draws_on_terminals() -> None:
     code = "import sys; from headrace.cli import driver; print('rich' in sys.modules); import rich"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -31,6 +31,7 @@ from headrace.api.model import (
     Share,
     Text,
     Topic,
+    Whole,
 )
 from headrace.api.offsets import OFFSETS_RULES, Offsets, StartFrom, offsets_breaches
 from headrace.api.partitions import HEARTBEATS, PausedPartitions, is_internal
@@ -165,6 +166,8 @@ def copy_breaches(
 
 
 _PLUGIN = r"[a-zA-Z0-9]([a-zA-Z0-9._-]*[a-zA-Z0-9])?"
+_POLICIES = ("Default", "Identity", "RenameMap")
+_SPELLING = f"must be spelled {', '.join(_POLICIES[:-1])} or {_POLICIES[-1]}"
 PolicyType = Annotated[
     str,
     Field(max_length=63),
@@ -268,7 +271,7 @@ class Groups(Model):
 class Bandwidth(Model):
     """How fast a flow may read from the source."""
 
-    bytes_per_second: Annotated[int, Field(ge=1024, le=1 << 40)]
+    bytes_per_second: Annotated[Whole, Field(ge=1024, le=1 << 40)]
     """Limit of all drivers together, of batches as the brokers send them: compressed, with headers.
     Each driver has a share of it, by its share of the source tasks. Unused shares are not given to
     other drivers."""
@@ -394,7 +397,7 @@ class Delivery(Model):
     of committed records gets each record once. With AtLeastOnce a failure may repeat some records,
     and no consumer waits for a commit. Both read committed records only (MirrorMaker 2 copies
     aborted ones by default)."""
-    commit_interval_ms: Annotated[int, Field(ge=10, le=30_000)] = 1000
+    commit_interval_ms: Annotated[Whole, Field(ge=10, le=30_000)] = 1000
     """With mode: ExactlyOnce: how long a task copies before it commits, which is when consumers of
     committed records get the records. A task commits earlier after 64 MiB, and when the source has
     no more records."""
@@ -430,9 +433,19 @@ class Policy(Model):
     """With RenameMap: names on the target, by names on the source, as with {orders: sales.orders}.
     Topics that it does not have keep their names."""
 
-    rules = _RENAMES.rules
+    rules = (
+        Rule(
+            f"!has(self.type) || self.type in {list(_POLICIES)}"
+            f" || !self.type.matches('^(?i:{'|'.join(_POLICIES)})$')",
+            _SPELLING,
+            at="type",
+        ),
+        *_RENAMES.rules,
+    )
 
     def _breaches(self) -> Iterator[Breach]:
+        if self.type not in _POLICIES and self.type.lower() in map(str.lower, _POLICIES):
+            yield Breach(("type",), _SPELLING)
         yield from _RENAMES.breaches(self.renames, self.type)
         yield from name_breaches(self.renames or {})
 

@@ -80,8 +80,8 @@ _WRONG_TYPE = {
 _SENTENCES = _WRONG_TYPE | {
     "rule": "{allowed}",
     "missing": "is required",
-    "greater_than_equal": "must be at least {ge:g}",
-    "less_than_equal": "must be at most {le:g}",
+    "greater_than_equal": "must be at least {ge:.15g}",
+    "less_than_equal": "must be at most {le:.15g}",
     "too_short": "must not be empty",
     "too_long": "must have at most {max_length} items",
     "string_too_short": "must not be empty",

@@ -9,6 +9,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 from pydantic import Field
 
 from headrace.api.cluster import BETWEEN_CLUSTERS, ClusterSpec, breaches_between
+from headrace.api.cron import Cron
 from headrace.api.meta import API_VERSION, LONGEST_NAME, Conditions, ObjectMeta, name_breaches
 from headrace.api.model import (
     Breach,
@@ -129,15 +130,6 @@ Template = Annotated[
         "must be a topic's name with {topic} in it, and perhaps {source} for the source's alias",
     ),
 ]
-Cron = Annotated[
-    Text,
-    Matching(
-        r"@(yearly|annually|monthly|weekly|daily|midnight|hourly)|\S+( +\S+){4}",
-        "must be a cron schedule of five fields, like 0 * * * *",
-    ),
-]
-
-
 TimeZone = Annotated[
     Text,
     Matching(

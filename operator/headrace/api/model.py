@@ -111,16 +111,10 @@ class Rule:
 
 
 INT_OR_STRING: Final = Extension({"x-kubernetes-int-or-string": True})
-DISTINCT: Final = Extension({"x-kubernetes-list-type": "set"})
-"""A list that names nothing twice."""
 BY_TYPE: Final = Extension(
     {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]}
 )
 """A list that is applied item by item: each may have a writer of its own."""
-BY_NAME: Final = Extension(
-    {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]}
-)
-"""The same of items with names."""
 BY_PARTITION: Final = Extension(
     {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["topic", "partition"]}
 )
@@ -132,6 +126,40 @@ object fills it in last, and because objects of an earlier version may lack it.
 FILLED_IN_BY_SERVER: Final = Extension({SERVER_DEFAULT: True})
 """The API server writes the default into the object: something of Kubernetes' own reads it there.
 Other defaults are filled in on reading, so that what a user set stays known."""
+
+
+@dataclass(frozen=True)
+class Once:
+    """A list whose items differ in these fields, or in themselves if there are none."""
+
+    fields: tuple[str, ...] = ()
+    """The fields, in the manifest's spelling."""
+
+    def __get_pydantic_core_schema__(
+        self, source: Any, handler: GetCoreSchemaHandler
+    ) -> CoreSchema:
+        return core_schema.no_info_after_validator_function(self._check, handler(source))
+
+    def __get_pydantic_json_schema__(
+        self, schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> JsonSchemaValue:
+        if not self.fields:
+            return {**handler(schema), "x-kubernetes-list-type": "set"}
+        keys = {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": [*self.fields]}
+        return {**handler(schema), **keys}
+
+    def _check(self, items: tuple[Any, ...]) -> tuple[Any, ...]:
+        seen = set()
+        for item in items:
+            values = item.model_dump(mode="json", by_alias=True) if self.fields else {}
+            name = ", ".join(str(values[field]) for field in self.fields) if values else item
+            if name in seen:
+                raise refusal(f"must not name {name} twice")
+            seen.add(name)
+        return items
+
+
+BY_NAME: Final = Once(("name",))
 
 
 @dataclass(frozen=True)
@@ -271,6 +299,7 @@ def _is_regex(pattern: str) -> str:
     return pattern
 
 
+_WORD = r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?"
 LABEL = r"[a-z0-9]([a-z0-9-]*[a-z0-9])?"
 """A DNS label (RFC 1123), at most 63 characters long."""
 TOPIC = r"(\.{0,2}[\w-]|\.{3})[\w.-]*"
@@ -301,10 +330,37 @@ Name = Annotated[
         "a letter or digit at both ends",
     ),
 ]
+HostName = Annotated[
+    str,
+    Field(max_length=253),
+    Matching(rf"{LABEL}(\.{LABEL})*", "must be the name of a host", pattern=True),
+]
 Topic = Annotated[
     str,
     Field(max_length=249),
     Matching(TOPIC, "must be a topic's name: letters, digits, '.', '_', '-'"),
+]
+_LABEL_KEY = (
+    rf"({LABEL}(\.{LABEL})*/)?{_WORD}",
+    "must be a label's or annotation's key: letters, digits, '-', '_', '.', "
+    "and perhaps a domain before a '/'",
+)
+LabelKey = Annotated[str, Field(max_length=317), Matching(*_LABEL_KEY, pattern=True)]
+NameOfEntry = Annotated[str, Field(max_length=317), Matching(*_LABEL_KEY)]
+"""Key of a mapping of labels or annotations. Schemas of Kubernetes have no patterns for keys."""
+LabelValue = Annotated[
+    str,
+    Field(max_length=63),
+    Matching(
+        rf"({_WORD})?",
+        "must be a label's value: letters, digits, '-', '_', '.', a letter or digit at both ends",
+        pattern=True,
+    ),
+]
+Image = Annotated[
+    str,
+    Field(min_length=1, max_length=1024),
+    Matching(r"\S+", "must be the name of an image, without spaces", pattern=True),
 ]
 _ONLY_PYTHONS = r"\(\?|\\[^!-/:-@\[-`{-~]|[*+?}]\+|\{|\[:"
 """Python's syntax that RE2 reads differently or rejects: groups with (?, escaped letters and
@@ -317,7 +373,7 @@ _REGEX = Rule(
 """CEL has no function that asks; an expression that RE2 cannot compile is an error of the rule."""
 Regex = Annotated[
     str,
-    Field(max_length=1024),
+    Field(min_length=1, max_length=1024),
     AfterValidator(_is_regex),
     Extension({RULES: [_REGEX.as_schema()]}),
 ]

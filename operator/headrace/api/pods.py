@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator
 from decimal import Decimal
+from ipaddress import ip_address
 from typing import Annotated, Literal
 
 from pydantic import Field, JsonValue
@@ -13,10 +14,16 @@ from headrace.api.model import (
     FILLED_IN_BY_SERVER,
     Breach,
     Flag,
+    HostName,
+    Image,
     Label,
+    LabelKey,
+    LabelValue,
     Matching,
     Model,
     Name,
+    NameOfEntry,
+    Once,
     Rule,
     Text,
     Unquoted,
@@ -40,12 +47,14 @@ def quantity(text: str) -> Decimal:
 
 AsInKubernetes = dict[str, JsonValue]
 """Type of Kubernetes that is too wide to be described here."""
-Labels = Annotated[dict[str, Text], Field(max_length=100)]
+Labels = Annotated[dict[NameOfEntry, LabelValue], Field(max_length=100)]
+Annotations = Annotated[dict[NameOfEntry, str], Field(max_length=100)]
+A_QUANTITY = "must be a quantity as Kubernetes writes it, like 500m, 2 or 1Gi"
 Quantity = Annotated[
     Unquoted,
     Matching(
         r"\d+(\.\d*)?([eE][+-]?\d+|[KMGTPE]i|[numkMGTPE])?",
-        "must be a quantity as Kubernetes writes it, like 500m, 2 or 1Gi",
+        A_QUANTITY,
         pattern=True,
     ),
 ]
@@ -69,14 +78,22 @@ def _not_above_limit(name: str) -> Rule:
     )
 
 
-def _enough_memory(part: str) -> Rule:
-    amount = _AMOUNT.format(part=part, name="memory")
+def _at_least(least: str, name: str, part: str, allowed: str) -> Rule:
+    amount = _AMOUNT.format(part=part, name=name)
     return Rule(
-        f"!('memory' in self.?{part}.orValue({{}}))"
-        f" || {amount}.compareTo(quantity('{_LEAST_MEMORY}')) >= 0",
-        f"memory {_TOO_LITTLE_MEMORY}",
+        f"!('{name}' in self.?{part}.orValue({{}}))"
+        f" || {amount}.compareTo(quantity('{least}')) >= 0",
+        f"{name} {allowed}",
         at=part,
     )
+
+
+_RESOURCES = ("cpu", "memory", "ephemeral-storage")
+_UNKNOWN_RESOURCE = f"must be of {', '.join(_RESOURCES)}, hugepages-SIZE or a device's DOMAIN/NAME"
+
+
+def _is_known(name: str) -> bool:
+    return name in _RESOURCES or name.startswith("hugepages-") or name.find("/") > 0
 
 
 class Resources(Model):
@@ -90,8 +107,14 @@ class Resources(Model):
     rules = (
         _not_above_limit("cpu"),
         _not_above_limit("memory"),
-        _enough_memory("requests"),
-        _enough_memory("limits"),
+        *(
+            rule
+            for part in ("requests", "limits")
+            for rule in (
+                _at_least(_LEAST_MEMORY, "memory", part, _TOO_LITTLE_MEMORY),
+                _at_least("0", "cpu", part, A_QUANTITY),  # a number has no pattern
+            )
+        ),
     )
 
     def _breaches(self) -> Iterator[Breach]:
@@ -99,6 +122,8 @@ class Resources(Model):
             if name in self.limits and quantity(amount) > quantity(self.limits[name]):
                 yield Breach(("requests",), f"{name} {_ABOVE_LIMIT}")
         for part, amounts in (("requests", self.requests), ("limits", self.limits)):
+            if not all(map(_is_known, amounts)):
+                yield Breach((part,), _UNKNOWN_RESOURCE)
             if "memory" in amounts and quantity(amounts["memory"]) < quantity(_LEAST_MEMORY):
                 yield Breach((part,), f"memory {_TOO_LITTLE_MEMORY}")
 
@@ -137,10 +162,17 @@ class EnvVarSource(Model):
             yield Breach((), _ONE_SOURCE)
 
 
+VariableName = Annotated[
+    str,
+    Field(min_length=1, max_length=1024),
+    Matching(r"[ -<>-~]+", "must be printable ASCII without '='", pattern=True),
+]
+
+
 class EnvVar(Model):
     """Kubernetes' EnvVar: a variable of a container's environment."""
 
-    name: Annotated[Text, Field(min_length=1)]
+    name: VariableName
     """Its name."""
     value: str = ""
     """Its value; a Secret belongs in valueFrom."""
@@ -200,6 +232,9 @@ class Volume(Model):
 
 _OWN_FOLDERS = ("/tmp", "/etc/headrace")
 _OWN_PATH = "must be an absolute path outside of /tmp and /etc/headrace, which headrace mounts"
+_NO_COLON = "must not have a ':'"
+_OUTSIDE = "must be a relative path without '..'"
+_UPWARDS = r"^/|(^|/)\.\.(/|$)"
 
 
 class VolumeMount(Model):
@@ -221,6 +256,12 @@ class VolumeMount(Model):
             _OWN_PATH,
             at="mountPath",
         ),
+        Rule("!self.mountPath.contains(':')", _NO_COLON, at="mountPath"),
+        Rule(
+            rf"!has(self.subPath) || !self.subPath.matches(r'{_UPWARDS}')",
+            _OUTSIDE,
+            at="subPath",
+        ),
     )
 
     def _breaches(self) -> Iterator[Breach]:
@@ -228,21 +269,21 @@ class VolumeMount(Model):
         own = any(path == one or path.startswith(f"{one}/") for one in _OWN_FOLDERS)
         if own or not path.startswith("/"):
             yield Breach(("mountPath",), _OWN_PATH)
+        if ":" in path:
+            yield Breach(("mountPath",), _NO_COLON)
+        if re.search(_UPWARDS, self.sub_path or ""):
+            yield Breach(("subPath",), _OUTSIDE)
 
 
 class ServiceAccount(Model):
     """Settings of the drivers' ServiceAccount."""
 
-    annotations: Annotated[dict[str, Text], Field(max_length=100)] = Field(default_factory=dict)
+    annotations: Annotations = Field(default_factory=dict)
     """Annotations to add, such as the role of a cloud's workload identity."""
 
 
-PodCount = Annotated[
-    Unquoted,
-    Matching(
-        r"\d{1,6}|(\d\d?|100)%", "must be a number of pods, or a share such as 25%", pattern=True
-    ),
-]
+_PODS, _A_COUNT = r"\d{1,6}|(\d\d?|100)%", "must be a number of pods, or a share such as 25%"
+PodCount = Annotated[Unquoted, Matching(_PODS, _A_COUNT, pattern=True)]
 _ONE_BUDGET = "must not be set beside maxUnavailable"
 
 
@@ -257,6 +298,14 @@ class PodDisruptionBudget(Model):
     rules = (
         Rule(
             "!has(self.maxUnavailable) || !has(self.minAvailable)", _ONE_BUDGET, at="minAvailable"
+        ),
+        *(  # a number has no pattern
+            Rule(
+                f"!has(self.{field}) || string(self.{field}).matches(r'^({_PODS})$')",
+                _A_COUNT,
+                at=field,
+            )
+            for field in ("maxUnavailable", "minAvailable")
         ),
     )
 
@@ -285,7 +334,7 @@ class PodMetadata(Model):
 
     labels: Labels = Field(default_factory=dict)
     """Labels to add."""
-    annotations: dict[str, str] = Field(default_factory=dict)
+    annotations: Annotations = Field(default_factory=dict)
     """Annotations to add."""
 
     rules = (
@@ -309,11 +358,11 @@ _SECONDS_WITHOUT_EVICTION = "needs the effect NoExecute"
 class Toleration(Model):
     """Kubernetes' Toleration: a taint of a node that a pod tolerates."""
 
-    key: Text | None = None
+    key: LabelKey | None = None
     """Key of the taint; absent: any, with the operator Exists."""
     operator: Literal["Equal", "Exists"] | None = None
     """How key and value are compared: Equal, which is the default, or Exists."""
-    value: Text | None = None
+    value: LabelValue | None = None
     """Value of the taint."""
     effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"] | None = None
     """Effect of the taint; absent: any."""
@@ -348,15 +397,30 @@ class Toleration(Model):
             yield Breach(("tolerationSeconds",), _SECONDS_WITHOUT_EVICTION)
 
 
+_VALUES = "is required with the operators In and NotIn, and only there"
+
+
 class LabelSelectorRequirement(Model):
     """Kubernetes' LabelSelectorRequirement."""
 
-    key: Text
+    key: LabelKey
     """Key of the label."""
     operator: Literal["In", "NotIn", "Exists", "DoesNotExist"]
     """How key and values are compared."""
-    values: Annotated[tuple[Text, ...], Field(max_length=100)] = ()
+    values: Annotated[tuple[LabelValue, ...], Field(max_length=100)] = ()
     """With In and NotIn: the values."""
+
+    rules = (
+        Rule(
+            "(self.operator in ['In', 'NotIn']) == (self.?values.orValue([]).size() > 0)",
+            _VALUES,
+            at="values",
+        ),
+    )
+
+    def _breaches(self) -> Iterator[Breach]:
+        if (self.operator in {"In", "NotIn"}) != bool(self.values):
+            yield Breach(("values",), _VALUES)
 
 
 class LabelSelector(Model):
@@ -368,12 +432,15 @@ class LabelSelector(Model):
     """Further conditions on its labels."""
 
 
+_NO_DOMAINS = "needs whenUnsatisfiable: DoNotSchedule"
+
+
 class TopologySpreadConstraint(Model):
     """Kubernetes' TopologySpreadConstraint: how pods are spread over zones or nodes."""
 
     max_skew: Annotated[Whole, Field(ge=1)]
     """By how many pods two domains may differ."""
-    topology_key: Text
+    topology_key: LabelKey
     """Label of nodes that names their domain."""
     when_unsatisfiable: Literal["DoNotSchedule", "ScheduleAnyway"]
     """Treatment of a pod that fits nowhere."""
@@ -381,12 +448,24 @@ class TopologySpreadConstraint(Model):
     """Pods that are counted; absent: the pods of the same flow, or of the same run of a test."""
     min_domains: Annotated[Whole, Field(ge=1)] | None = None
     """Minimum number of domains."""
-    match_label_keys: Annotated[tuple[Text, ...], Field(max_length=100)] = ()
+    match_label_keys: Annotated[tuple[LabelKey, ...], Field(max_length=100), Once()] = ()
     """Labels whose values must equal those of the pod itself."""
     node_affinity_policy: Literal["Honor", "Ignore"] | None = None
     """Whether nodes that the affinity leaves out are counted."""
     node_taints_policy: Literal["Honor", "Ignore"] | None = None
     """Whether nodes whose taints are not tolerated are counted."""
+
+    rules = (
+        Rule(
+            "!has(self.minDomains) || self.whenUnsatisfiable == 'DoNotSchedule'",
+            _NO_DOMAINS,
+            at="minDomains",
+        ),
+    )
+
+    def _breaches(self) -> Iterator[Breach]:
+        if self.min_domains is not None and self.when_unsatisfiable != "DoNotSchedule":
+            yield Breach(("minDomains",), _NO_DOMAINS)
 
 
 class LocalObjectReference(Model):
@@ -396,30 +475,47 @@ class LocalObjectReference(Model):
     """Name of an object in the same namespace."""
 
 
+_NO_ADDRESS = "must be an IP address"
+
+
 class HostAlias(Model):
     """Kubernetes' HostAlias: a line of /etc/hosts."""
 
-    ip: Text
+    ip: Annotated[str, Field(max_length=64)]
     """The address."""
-    hostnames: Annotated[tuple[Text, ...], Field(max_length=100)] = ()
+    hostnames: Annotated[tuple[HostName, ...], Field(max_length=100)] = ()
     """Its names."""
+
+    rules = (Rule("isIP(self.ip)", _NO_ADDRESS, at="ip"),)
+
+    def _breaches(self) -> Iterator[Breach]:
+        try:
+            ip_address(self.ip)
+        except ValueError:
+            yield Breach(("ip",), _NO_ADDRESS)
+
+
+UnixId = Annotated[Whole, Field(ge=1, le=2**31 - 1)]
 
 
 class PodSecurityContext(Model):
     """Kubernetes' PodSecurityContext, but for what Pod Security's `restricted` demands."""
 
-    run_as_user: Annotated[Whole, Field(ge=1)] | None = None
+    run_as_user: UnixId | None = None
     """User of all processes; absent: the cluster's choice, else the image's, 10001."""
-    run_as_group: Annotated[Whole, Field(ge=1)] | None = None
+    run_as_group: UnixId | None = None
     """Their group; absent: the cluster's choice, else the image's, 10001."""
-    fs_group: Annotated[Whole, Field(ge=1)] | None = None
+    fs_group: UnixId | None = None
     """Group of the files in volumes."""
-    supplemental_groups: Annotated[
-        tuple[Annotated[Whole, Field(ge=1)], ...], Field(max_length=100)
-    ] = ()
+    supplemental_groups: Annotated[tuple[UnixId, ...], Field(max_length=100)] = ()
     """More groups of all processes."""
-    se_linux_options: Labels = Field(default_factory=dict)
+    se_linux_options: Annotated[dict[str, Text], Field(max_length=100)] = Field(
+        default_factory=dict
+    )
     """SELinux labels: level, role, type, user."""
+
+
+_NO_NAMESERVERS = "is required with dnsPolicy: None"
 
 
 class PodTemplate(Model):
@@ -434,7 +530,9 @@ class PodTemplate(Model):
     tolerations: Annotated[tuple[Toleration, ...], Field(max_length=100)] = ()
     """Taints of nodes that the pods tolerate."""
     topology_spread_constraints: Annotated[
-        tuple[TopologySpreadConstraint, ...], Field(max_length=100)
+        tuple[TopologySpreadConstraint, ...],
+        Field(max_length=100),
+        Once(("topologyKey", "whenUnsatisfiable")),
     ] = ()
     """How the pods are spread over zones or nodes. Empty: drivers over nodes and zones, where that
     is possible (ScheduleAnyway)."""
@@ -442,7 +540,7 @@ class PodTemplate(Model):
     """Kubernetes' priorityClassName."""
     runtime_class_name: Name | None = None
     """Kubernetes' runtimeClassName."""
-    scheduler_name: Text | None = None
+    scheduler_name: Name | None = None
     """Kubernetes' schedulerName."""
     host_aliases: Annotated[tuple[HostAlias, ...], Field(max_length=100)] = ()
     """Kubernetes' hostAliases: names of brokers that no DNS knows."""
@@ -456,6 +554,19 @@ class PodTemplate(Model):
     """Secrets for pulling the image."""
     security_context: PodSecurityContext | None = None
     """User, groups and SELinux labels of the pods' processes."""
+
+    rules = (
+        Rule(
+            "self.?dnsPolicy.orValue('') != 'None' || has(self.dnsConfig)",
+            _NO_NAMESERVERS,
+            at="dnsConfig",
+            reason="FieldValueRequired",
+        ),
+    )
+
+    def _breaches(self) -> Iterator[Breach]:
+        if self.dns_policy == "None" and not self.dns_config:
+            yield Breach(("dnsConfig",), _NO_NAMESERVERS)
 
 
 _UNKNOWN_VOLUME = "must be the name of a volume in spec.drivers.volumes"
@@ -471,7 +582,7 @@ class Drivers(Model):
     lease_seconds: Annotated[Whole, Field(ge=3, le=3600)] = 6
     """A driver that sends no heartbeat for this time loses its units; it sends one three
     times as often."""
-    image: Annotated[Text, Field(min_length=1)] | None = None
+    image: Image | None = None
     """Image of the drivers. Absent: the operator's, so that its upgrade rolls them out; a pinned
     one stays until you change it. Kubernetes only."""
     image_pull_policy: PullPolicy | None = None
@@ -492,7 +603,9 @@ class Drivers(Model):
     """Resources of each driver's container. Kubernetes only."""
     volumes: Annotated[tuple[Volume, ...], Field(max_length=20), BY_NAME] = ()
     """Volumes of each driver's pod, besides the Secrets that the flow names. Kubernetes only."""
-    volume_mounts: Annotated[tuple[VolumeMount, ...], Field(max_length=20)] = ()
+    volume_mounts: Annotated[
+        tuple[VolumeMount, ...], Field(max_length=20), Once(("mountPath",))
+    ] = ()
     """Where each driver's container finds these volumes. Kubernetes only."""
     service_account: ServiceAccount = ServiceAccount()
     """Settings of the drivers' ServiceAccount. Kubernetes only."""

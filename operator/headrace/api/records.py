@@ -5,7 +5,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from headrace.api.model import Count, Flag, Model, Text, Timestamp
+from headrace.api.model import BY_NAME, Count, Flag, Model, Once, Text, Timestamp
 
 
 class RecordHeader(Model):
@@ -55,9 +55,9 @@ class HeaderChanges(Model):
     Headers are removed first, then added: to replace a header, name it in both lists.
     """
 
-    remove: Annotated[tuple[HeaderName, ...], Field(max_length=20)] = ()
+    remove: Annotated[tuple[HeaderName, ...], Field(max_length=20), Once()] = ()
     """Keys of headers to remove. All headers with such a key are removed."""
-    add: Annotated[tuple[AddedHeader, ...], Field(max_length=20)] = ()
+    add: Annotated[tuple[AddedHeader, ...], Field(max_length=20), BY_NAME] = ()
     """Headers to append to each record, in this order. A record that already has a header
     with the same key keeps it, unless remove names it."""
 

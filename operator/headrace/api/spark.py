@@ -5,8 +5,8 @@ from typing import Annotated
 
 from pydantic import Field
 
-from headrace.api.model import Breach, Model, Rule, Text, Whole
-from headrace.api.pods import PullPolicy, Quantity, quantity
+from headrace.api.model import Breach, Image, Model, Rule, Whole
+from headrace.api.pods import A_QUANTITY, PullPolicy, Quantity, quantity
 
 MIB = 1 << 20
 _LEAST_MEMORY = "1Gi"
@@ -26,6 +26,14 @@ class SparkAmounts(Model):
     comparison's, and 1536Mi for an executor. Without executors, 256Mi are added for each producer.
     Requests: the same amount, or absent.
     """
+
+    rules = (
+        Rule(  # a number has no pattern
+            "!has(self.cpu) || quantity(string(self.cpu)).compareTo(quantity('0')) >= 0",
+            A_QUANTITY,
+            at="cpu",
+        ),
+    )
 
 
 class SparkResources(Model):
@@ -87,7 +95,7 @@ class SparkSpec(Model):
     executors: Annotated[Whole, Field(ge=0, le=100)] = 2
     """Executors of each job, pods of their own; 0: all work is done in the Job's own pod.
     Kubernetes only."""
-    image: Text | None = None
+    image: Image | None = None
     """Image of the pods; absent: the operator's --spark-image. Kubernetes only."""
     image_pull_policy: PullPolicy | None = None
     """When the pods pull it; absent: IfNotPresent. Kubernetes only."""

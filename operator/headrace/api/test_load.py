@@ -8,12 +8,14 @@ from typing import Annotated
 from pydantic import Field
 
 from headrace.api.model import (
-    DISTINCT,
     AtLeastOne,
     Breach,
     Count,
+    LabelValue,
     Model,
     Name,
+    NameOfEntry,
+    Once,
     OnlyWith,
     Regex,
     Rule,
@@ -44,9 +46,7 @@ _NO_DURATION = "must be left out when durationSeconds is given, and only then"
 class Load(Model):
     """Messages that are sent while the mirror runs."""
 
-    names: Annotated[tuple[Topic, ...], Field(min_length=1, max_length=1000), DISTINCT] | None = (
-        None
-    )
+    names: Annotated[tuple[Topic, ...], Field(min_length=1, max_length=1000), Once()] | None = None
     """Source topics to write to, instead of a number of new ones."""
     topics: AtLeastOne | None = Field(
         default_factory=lambda given: None if given.get("names") else TOPICS,
@@ -54,16 +54,16 @@ class Load(Model):
     )
     """Number of source topics, created as <test>-0, <test>-1 and so on; none when names are
     given."""
-    partitions: AtLeastOne = 8
+    partitions: Annotated[Whole, Field(ge=1, le=100_000)] = 8
     """Partitions of each topic that is created."""
-    producers: AtLeastOne = 2
+    producers: Annotated[Whole, Field(ge=1, le=1000)] = 2
     """Producers; each sends its own messages to every topic."""
     duration_seconds: Count | None = None
     """Seconds to send for, instead of a number of messages; 0: without end, in windows that are
     each judged by itself."""
     window_seconds: Annotated[Whole, Field(ge=60)] = 600
     """With durationSeconds: 0: seconds of a window."""
-    messages: AtLeastOne | None = Field(
+    messages: Annotated[Whole, Field(ge=1, le=1_000_000_000_000)] | None = Field(
         default_factory=lambda given: (
             None if given.get("duration_seconds") is not None else MESSAGES
         ),
@@ -103,8 +103,6 @@ class Load(Model):
             yield Breach(("topics",), _NO_NAMES)
         if (self.messages is None) == (self.duration_seconds is None):
             yield Breach(("messages",), _NO_DURATION)
-        if self.names and len(set(self.names)) < len(self.names):
-            yield Breach(("names",), "must name each topic once")
 
 
 class ChaosAction(StrEnum):
@@ -187,6 +185,7 @@ class Side(StrEnum):
     TARGET = "Target"
 
 
+_NO_PROGRAM = "must begin with the name of a program"
 _ONE_MOMENT = "must have either atPercent or atSeconds"
 _BROKERS = tuple(action for action in ChaosAction if action.is_of_broker)
 _FIELDS = {
@@ -255,7 +254,9 @@ class ChaosStep(Model):
     """AddPartitions: how many more each topic of the load gets."""
     seconds: Annotated[Whole, Field(ge=1, le=86_400)] | None = None
     """PauseFlow: how long; the recovery time begins when the flow is resumed."""
-    selector: Annotated[dict[str, Text], Field(min_length=1, max_length=20)] | None = None
+    selector: (
+        Annotated[dict[NameOfEntry, LabelValue], Field(min_length=1, max_length=20)] | None
+    ) = None
     """DeletePod, KillPod: the labels of the pod, in the test's namespace; of several running ones
     the first by name."""
     deployment: Name | None = None
@@ -263,11 +264,17 @@ class ChaosStep(Model):
     replicas: Annotated[Whole, Field(ge=0, le=1000)] | None = None
     """ScaleDeployment: how many it is to have from then on."""
 
-    rules = (Rule("has(self.atPercent) != has(self.atSeconds)", _ONE_MOMENT), *_step_rules())
+    rules = (
+        Rule("has(self.atPercent) != has(self.atSeconds)", _ONE_MOMENT),
+        Rule("!has(self.command) || self.command[0] != ''", _NO_PROGRAM, at="command"),
+        *_step_rules(),
+    )
 
     def _breaches(self) -> Iterator[Breach]:
         if (self.at_percent is None) == (self.at_seconds is None):
             yield Breach((), _ONE_MOMENT)
+        if self.command and not self.command[0]:
+            yield Breach(("command",), _NO_PROGRAM)
         for field, actions in _FIELDS.items():
             is_given = getattr(self, field) is not None
             if self.action not in actions and is_given:

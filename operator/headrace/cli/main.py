@@ -144,20 +144,20 @@ def _report(error: Exception, name: str, words: Sequence[str]) -> Exit:
             error.show()
             return Exit.USAGE
         case HeadraceError():
-            _say(f"headrace: {error}")
+            _say(str(error))
             return exit_for(error)
         case OSError():
             # A full disk or a missing file permission is no defect of headrace.
-            _say(f"headrace: {from_exception(error)}")
+            _say(str(from_exception(error)))
             return Exit.FAILED
         case ModuleNotFoundError() if extra := extra_of(error.name or ""):
-            _say(f"headrace: {_missing(error.name or '', extra, name, words)}")
+            _say(_missing(error.name or "", extra, name, words))
             return Exit.USAGE
         case _:
             # A defect of headrace. The trace is for developers, the message for users.
             if os.environ.get("HEADRACE_LOG_LEVEL", "").upper() == "DEBUG":
                 traceback.print_exception(error)
-            _say(f"headrace: {from_exception(error)} (HEADRACE_LOG_LEVEL=DEBUG shows where)")
+            _say(f"{from_exception(error)} (HEADRACE_LOG_LEVEL=DEBUG shows where)")
             return Exit.FAILED
 
 
@@ -171,8 +171,10 @@ def _missing(package: str, extra: str, name: str, words: Sequence[str]) -> str:
 
 
 def _say(sentence: str) -> None:
+    logs = sys.modules.get("headrace.logs")  # a command without a log does not load structlog
+    line = logs.message(sentence) if logs else f"headrace: {sentence}"
     with suppress(OSError):  # standard error may itself be the file that cannot be written
-        click.echo(sentence, err=True)
+        click.echo(line, err=True)
 
 
 def entry() -> None:

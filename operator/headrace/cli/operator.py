@@ -219,6 +219,7 @@ def command(
             defaults=_defaults("--spark-defaults", SparkDefaults, spark_defaults),
             custom_images=not no_custom_spark_image,
             network_policy=test_network_policy,
+            log_format=log_format,
             refused_namespace=refuse_tests_in,
         ),
     )

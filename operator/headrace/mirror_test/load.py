@@ -156,7 +156,7 @@ class LoadedTopic(Model):
     target_start_offsets: tuple[int, ...]
     """End offset of each target partition before the load.
 
-    Empty if the target topic did not exist.
+    Empty if the target topic did not exist, or if the producer did not know the target.
     """
 
     @property

@@ -51,6 +51,16 @@ class MirrorTestRun(Model):
         return self._resolved(self.test.spec.target, "spec.target")
 
     @property
+    def knows_target(self) -> bool:
+        """False if the run only sends a load, without knowledge of the target."""
+        return self.test.spec.target is not None
+
+    def without_target(self) -> "MirrorTestRun":
+        """Return the run without its target, for a load that is sent without knowledge of it."""
+        spec = self.test.spec.model_copy(update={"target": None})
+        return self.model_copy(update={"test": self.test.model_copy(update={"spec": spec})})
+
+    @property
     def flow(self) -> str | None:
         """Name of the flow under test, or None if the test names no flow."""
         return self.test.metadata.annotations.get(FLOW_LABEL)

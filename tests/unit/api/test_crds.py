@@ -120,12 +120,19 @@ def test_lists_are_bounded_and_say_how_they_are_applied() -> None:
     assert not [path for path, schema in lists.items() if "maxItems" not in schema]
     kinds = {path: schema["x-kubernetes-list-type"] for path, schema in lists.items()}
     assert {path[-1] for path, kind in kinds.items() if kind == "map"} == {
+        "add",
         "conditions",
         "env",
         "offsets",
+        "topologySpreadConstraints",
+        "volumeMounts",
         "volumes",
     }
-    assert {path[-1] for path, kind in kinds.items() if kind == "set"} == {"names"}
+    assert {path[-1] for path, kind in kinds.items() if kind == "set"} == {
+        "matchLabelKeys",
+        "names",
+        "remove",
+    }
     assert set(kinds.values()) == {"map", "set", "atomic"}
 
 

@@ -231,7 +231,7 @@ def test_what_names_no_topic(say: Say, template: str) -> None:
         (mirror_test(load={"names": []}), ["spec.load.names: must not be empty"]),
         (
             mirror_test(load={"names": ["a", "b", "a"]}),
-            ["spec.load.names: must name each topic once"],
+            ["spec.load.names: must not name a twice"],
         ),
         (
             mirror_test(load={"messageSizeBytes": 63}),

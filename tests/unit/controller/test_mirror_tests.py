@@ -35,6 +35,7 @@ from headrace.controller.mirror_tests import (
     next_decision,
     next_scheduled,
 )
+from headrace.controller.mirror_tests.clean_up import build_clean_up
 from headrace.controller.mirror_tests.fault_jobs import build_chaos_pod
 from headrace.controller.mirror_tests.jobs import build_job
 from headrace.controller.mirror_tests.pods import TestPod, left_executors, left_jobs, read_pod
@@ -241,6 +242,20 @@ def test_nothing_of_a_run_is_tried_twice_and_all_of_it_goes_with_its_test() -> N
         assert [owner["uid"] for owner in made["metadata"]["ownerReferences"]] == [
             RUN.test.metadata.uid
         ]
+
+
+def test_all_pods_of_a_run_log_in_the_format_of_the_operator() -> None:
+    variable = {"name": "HEADRACE_LOG_FORMAT", "value": "json"}
+    run = replace(BOTH, log_format="json")
+    for stage in Stage:
+        (container,) = build_job(run, stage)["spec"]["template"]["spec"]["containers"]
+        assert variable in container["env"]
+        if stage not in {Stage.CHAOS, Stage.REHEARSAL}:
+            assert "--conf=spark.executorEnv.HEADRACE_LOG_FORMAT=json" in container["args"]
+            assert "--conf=spark.log.structuredLogging.enabled=true" in container["args"]
+    (container,) = build_clean_up(run)["spec"]["template"]["spec"]["containers"]
+    assert container["env"] == [variable]
+    assert "HEADRACE_LOG_FORMAT" not in str([build_job(BOTH, stage) for stage in Stage])
 
 
 def test_without_executors_all_work_is_done_in_the_jobs_own_pod() -> None:

@@ -232,7 +232,7 @@ def test_a_test_that_is_over_goes_after_its_time_whatever_is_refused() -> None:
 
 
 def test_what_was_refused_is_begun_with_the_spec_as_it_is_by_then() -> None:
-    it = Carried(a_test(podTemplate={"nodeSelector": {"disk": "?"}}))
+    it = Carried(a_test(podTemplate={"nodeSelector": {"disk": "fast"}}))
     it.refuse("create", JOB, ObjectInvalid("nodeSelector: Invalid value"))
     it.reconcile()
     assert (it.ready["reason"], it.ready["message"]) == ("Refused", "nodeSelector: Invalid value")

@@ -16,6 +16,12 @@ RUN = MirrorTestRun(
 )
 
 
+@pytest.fixture(autouse=True)
+def configured_spark(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Configure Spark outside the job, so that no test needs Java and jars."""
+    monkeypatch.setenv("PYSPARK_SUBMIT_ARGS", "pyspark-shell")
+
+
 @pytest.mark.parametrize("fails", ["page", "report"])
 def test_a_full_disk_takes_no_verdict_along(
     fails: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

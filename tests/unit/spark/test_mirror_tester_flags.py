@@ -63,6 +63,16 @@ def test_headers_are_used_where_that_is_said(words: list[str], format: MessageFo
     assert parsed(PRODUCE, *words).test.spec.load.message_format is format
 
 
+def test_a_load_needs_no_target() -> None:
+    flags = {k: v for k, v in PRODUCE.items() if k != "--target-bootstrap-servers"}
+    run = parsed(flags, "--num-partitions=3")
+    assert not run.knows_target
+    assert run.source.spec.bootstrap_servers == "east:9092"
+    assert run.test.spec.load.partitions == 3
+    assert parsed(PRODUCE).knows_target
+    assert parsed(CONSUME).knows_target
+
+
 def test_consume_reads_the_target() -> None:
     run = parsed(CONSUME, "--target-topic={source}.{topic}")
     assert run.target.spec.bootstrap_servers == "west:9092"
@@ -75,7 +85,7 @@ def test_consume_reads_the_target() -> None:
         ("--id", "Host_1", "--id: must be 1 to 20 of a-z, 0-9 and '-'"),
         ("--throughput", "0", "--throughput: "),
         ("--message-size", "30", "--message-size: "),
-        ("--topics", "a,a", "--topics: must name each topic once"),
+        ("--topics", "a,a", "--topics: must not name a twice"),
         ("--num-partitions", "0", "--num-partitions: "),
         ("--target-bootstrap-servers", "east:9092", "bootstrap servers of the target: "),
     ],

@@ -1,4 +1,4 @@
-"""Options ``--junit`` and ``--sign-key``, which add to the report of a mirror test."""
+"""Options of commands with a verdict: files beside the report, and the format of the log."""
 
 import time
 from collections.abc import Callable
@@ -9,7 +9,9 @@ from typing import Any, TypeVar
 
 import click
 
+from headrace import logs
 from headrace.api import MirrorTest
+from headrace.cli.screen.options import log_format_option
 from headrace.errors import HeadraceError, InvalidSpec, from_exception
 from headrace.mirror_test import Result, documents
 from headrace.report.junit import junit, junit_without_verdict
@@ -67,7 +69,7 @@ def signing_module() -> ModuleType:
 
 
 def output_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options ``--junit`` and ``--sign-key`` to a command, as the parameter ``outputs``."""
+    """Add ``--junit`` and ``--sign-key``, as the parameter ``outputs``, and ``--log-format``."""
 
     @click.option(
         "--junit",
@@ -82,8 +84,12 @@ def output_options(command: Callable[..., Any]) -> Callable[..., Any]:
         metavar="KEY",
         help="Ed25519 private key in PEM format that signs report.json.",
     )
+    @log_format_option
     @wraps(command)
-    def with_outputs(*, junit_file: Path | None, sign_key: Path | None, **others: Any) -> Any:
+    def with_outputs(
+        *, junit_file: Path | None, sign_key: Path | None, log_format: str, **others: Any
+    ) -> Any:
+        logs.configure(format=log_format)
         return command(outputs=ReportOutputs(junit_file, sign_key), **others)
 
     return with_outputs

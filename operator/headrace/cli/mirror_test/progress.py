@@ -13,11 +13,14 @@ from prometheus_client.registry import Collector
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
+from headrace import logs
 from headrace.api import LatencyMs, MirrorTest, MirrorTestCounts
 from headrace.control import control
 from headrace.errors import HeadraceError
 from headrace.mirror_test import Fault, LoadProgress, MirrorTestRun, Result, Stage
 from headrace.telemetry import TEST_METRICS, make_registry, test_samples
+
+log = logs.get_logger(__name__)
 
 _PLAIN_INTERVAL_S = 5.0
 _LAG_INTERVAL_S = 1.0
@@ -99,6 +102,9 @@ class VerifyProgress:
         return self._lag
 
     def _say(self, line: str) -> None:
+        if logs.is_json() and not self._console.is_terminal:  # programs parse it as a log
+            log.info(line, test=self._run.test.metadata.name)
+            return
         self._console.print(line, soft_wrap=True, markup=False)
 
 

@@ -10,6 +10,7 @@ from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from typing import Any
 
+from headrace import logs
 from headrace.api import ClusterAccess, TopicPartition
 from headrace.cli.screen.exits import Exit
 from headrace.errors import GaveUp, HeadraceError, InvalidSpec
@@ -119,10 +120,10 @@ class _Done:
 
     @property
     def last_words(self) -> str:
+        if sentences := logs.messages_in(self.errors):
+            return sentences[-1]
         lines = self.errors.strip().splitlines()
-        if not lines:
-            return f"a command ended with exit code {self.code}"
-        return lines[-1].removeprefix("headrace: ")
+        return lines[-1] if lines else f"a command ended with exit code {self.code}"
 
     @property
     def found_nothing(self) -> bool:

@@ -2,9 +2,7 @@
 
 import importlib.util
 import json
-import os
 import queue
-import shlex
 import signal
 import subprocess
 import sys
@@ -13,10 +11,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from headrace import logs
 from headrace.errors import Fatal
 from headrace.host import spawn
 from headrace.mirror_test import HEAP_MIB, JAVA_OPTIONS, Stage, local_slots
-from headrace.toolchain import JarSet, find_java, jars
+from headrace.toolchain import local_spark
 
 Event = dict[str, Any]
 
@@ -58,11 +57,7 @@ class SparkJob:
 
     def last_words(self) -> str:
         """Return the last message of the process, and the path of its log."""
-        sentences = [
-            line.removeprefix("headrace: ")
-            for line in self.log.read_text(errors="replace").splitlines()
-            if line.startswith("headrace: ")
-        ]
+        sentences = logs.messages_in(self.log.read_text(errors="replace"))
         words = sentences[-1] if sentences else _ended(self._process.poll())
         return f"{self.name}: {words} (log: {self.log})"
 
@@ -109,30 +104,5 @@ def _script(name: str) -> Path:
 
 
 def environment(stage: Stage, slots: int, folder: Path) -> dict[str, str]:
-    """Return the environment of a process that starts Spark for a stage.
-
-    It selects the Spark and the jars of this installation, even if another Spark is installed.
-    """
-    java = find_java()
-    settings = {
-        "spark.driver.host": "127.0.0.1",
-        "spark.driver.bindAddress": "127.0.0.1",
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
-        "spark.local.dir": str(folder / "scratch"),
-    }
-    arguments = [
-        *("--master", f"local[{slots}]"),
-        *("--driver-memory", f"{HEAP_MIB[stage]}m"),
-        *("--driver-java-options", JAVA_OPTIONS[stage]),
-        *("--jars", ",".join(map(str, jars(JarSet.SPARK_KAFKA, java)))),
-        *(word for name, value in settings.items() for word in ("--conf", f"{name}={value}")),
-        "pyspark-shell",
-    ]
-    others = {k: v for k, v in os.environ.items() if not k.startswith(("SPARK_", "PYSPARK_"))}
-    return others | {
-        "JAVA_HOME": str(java.home),
-        "PYSPARK_PYTHON": sys.executable,
-        "PYSPARK_SUBMIT_ARGS": shlex.join(arguments),
-        "SPARK_LOCAL_IP": "127.0.0.1",
-    }
+    """Return the environment of a process that starts Spark for a stage."""
+    return local_spark(slots, HEAP_MIB[stage], JAVA_OPTIONS[stage], folder / "scratch")

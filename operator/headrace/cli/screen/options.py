@@ -26,7 +26,7 @@ log_format_option: Callable[[Callable[..., Any]], Callable[..., Any]] = click.op
     type=click.Choice(logs.FORMATS),
     default=logs.FORMATS[0],
     show_default=True,
-    envvar="HEADRACE_LOG_FORMAT",
+    envvar=logs.FORMAT_VARIABLE,
     metavar="FORMAT",
     help=f"Format of the log: {' or '.join(logs.FORMATS)}.",
 )

@@ -144,6 +144,7 @@ def _build_pod(run: TestRun) -> Object:
                     f"--run={run.name}",
                     f"--secrets={SECRETS_FOLDER}",
                 ],
+                **({"env": run.log_variables} if run.log_variables else {}),
                 "resources": {
                     "requests": {"cpu": "50m", "memory": _MEMORY},
                     "limits": build_limits(_MEMORY, spec.spark.driver.resources.limits.cpu),

@@ -50,6 +50,7 @@ def build_pod(
     ``options`` and ``env`` are added to the container, and ``of_pod`` to the pod.
     """
     verb, plan = _COMMANDS[stage]
+    variables = [*env, *run.log_variables]
     secrets = secrets_of(*(cluster for cluster in clusters if cluster))
     return {
         "restartPolicy": "Never",
@@ -71,7 +72,7 @@ def build_pod(
                     f"--secrets={SECRETS_FOLDER}",
                     *options,
                 ],
-                **({"env": list(env)} if env else {}),
+                **({"env": variables} if variables else {}),
                 "resources": {
                     "requests": {"cpu": "50m", "memory": memory},
                     "limits": build_limits(memory, run.test.spec.spark.driver.resources.limits.cpu),

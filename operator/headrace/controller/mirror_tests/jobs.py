@@ -108,26 +108,24 @@ def driver_cpu(test: MirrorTest) -> str:
     return test.spec.spark.driver.resources.requests.cpu or _DRIVER_CPU
 
 
-def submit_arguments(
-    test: MirrorTest, stage: Stage, name: str, images: "tuple[str, str]", template: str
-) -> list[str]:
+def submit_arguments(run: TestRun, stage: Stage, template: str) -> list[str]:
     """Return the arguments of spark-submit before the script.
 
     Args:
-        test: The mirror test.
+        run: Run of the mirror test.
         stage: Stage of the Job.
-        name: Name of the Job, with which the executors' names begin.
-        images: Image and pull policy of the executors.
         template: File with the executors' pod template.
     """
-    executors = test.spec.spark.executors
+    test, name, executors = run.test, run.part(stage), run.test.spec.spark.executors
     heap_mib = driver_memory_mib(test, stage) - _PYTHON_MIB
     if not executors:
         heap_mib = min(heap_mib, HEAP_MIB[stage])
     settings = _driver_settings()
+    if run.log_variables:
+        settings["spark.log.structuredLogging.enabled"] = "true"
     if executors:
         master = "k8s://https://kubernetes.default.svc:443"
-        settings |= _executor_settings(test, stage, name, images, template)
+        settings |= _executor_settings(run, stage, template)
     else:
         master = f"local[{local_slots(stage, test.spec.load.producers)}]"
     return [
@@ -155,17 +153,15 @@ def _driver_settings() -> dict[str, str]:
     }
 
 
-def _executor_settings(
-    test: MirrorTest, stage: Stage, name: str, images: "tuple[str, str]", template: str
-) -> dict[str, str]:
+def _executor_settings(run: TestRun, stage: Stage, template: str) -> dict[str, str]:
+    test, name = run.test, run.part(stage)
     executor, count = test.spec.spark.executor.resources, test.spec.spark.executors
     memory_mib = executor.memory_mib or _EXECUTOR_MIB
-    image, pull_policy = images
     return {
         "spark.kubernetes.namespace": "$(POD_NAMESPACE)",
         "spark.kubernetes.driver.pod.name": "$(POD_NAME)",
-        "spark.kubernetes.container.image": image,
-        "spark.kubernetes.container.image.pullPolicy": pull_policy,
+        "spark.kubernetes.container.image": run.image,
+        "spark.kubernetes.container.image.pullPolicy": run.pull_policy,
         "spark.kubernetes.executor.podNamePrefix": name,
         "spark.kubernetes.executor.podTemplateFile": template,
         f"spark.kubernetes.executor.label.{STAGE_LABEL}": stage.value,
@@ -179,6 +175,7 @@ def _executor_settings(
             if executor.limits.cpu
             else {}
         ),
+        **{f"spark.executorEnv.{one['name']}": one["value"] for one in run.log_variables},
         "spark.executor.instances": str(count),
         # Producers and probes of a run work at the same time, each in its own slot.
         "spark.executor.cores": str(ceil(test.spec.load.producers / count)),
@@ -300,9 +297,7 @@ def _container(run: TestRun, stage: Stage) -> Object:
         "workingDir": WRITABLE,
         "command": ["spark-submit"],
         "args": [
-            *submit_arguments(
-                run.test, stage, run.part(stage), (run.image, run.pull_policy), _TEMPLATE
-            ),
+            *submit_arguments(run, stage, _TEMPLATE),
             f"{_SCRIPTS}/{stage}.py",
             f"--test={TEST_FILE}",
             f"--run={run.name}",
@@ -315,6 +310,7 @@ def _container(run: TestRun, stage: Stage) -> Object:
             from_field("POD_NAMESPACE", "metadata.namespace"),
             from_field("POD_IP", "status.podIP"),
             {"name": "HOME", "value": WRITABLE},
+            *run.log_variables,
         ],
         "resources": {
             "requests": {"cpu": driver_cpu(run.test), "memory": memory},

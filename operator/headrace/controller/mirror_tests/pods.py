@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 
+from headrace import logs
 from headrace.api import Reason
 from headrace.controller.mirror_tests.jobs import EXECUTOR_LABELS
 from headrace.controller.mirror_tests.run import STAGE_LABEL
@@ -18,8 +19,6 @@ _STARTING = ("ContainerCreating", "PodInitializing")
 """Reasons for waiting that do not indicate a problem."""
 _SIGNALS = 128
 """Exit codes above this number indicate a signal."""
-_PREFIX = "headrace: "
-"""Prefix of each message of a job."""
 
 
 @dataclass(frozen=True)
@@ -152,8 +151,7 @@ def _ended(name: str, ended: Object, memory: str) -> PodProblem:
         return PodProblem(
             Reason.OUT_OF_MEMORY, f"pod {name} took more memory than it may: {memory}"
         )
-    lines = str(ended.get("message", "")).splitlines()
-    messages = [line.removeprefix(_PREFIX) for line in lines if line.startswith(_PREFIX)]
+    messages = logs.messages_in(str(ended.get("message", "")))
     why = messages[-1] if messages else f"see its log (kubectl logs {name})"
     code = ended["exitCode"]
     killed = f"signal {code - _SIGNALS}" if code > _SIGNALS else f"exit code {code}"

@@ -8,6 +8,7 @@ from headrace.api.pods import PodTemplate, PullPolicy
 from headrace.api.spark import SparkPod
 from headrace.controller.resources import template_with
 from headrace.k8s import Object, owner_reference
+from headrace.logs import FORMAT_VARIABLE, FORMATS
 from headrace.mirror_test import Stage, documents
 
 _Model = TypeVar("_Model", bound=Model)
@@ -101,6 +102,8 @@ class TestSettings:
     defaults: SparkDefaults = field(default_factory=SparkDefaults)
     network_policy: bool = False
     """True if a network policy restricts access to the Spark pods of a test."""
+    log_format: str = FORMATS[0]
+    """Format of the logs of all pods of a test."""
     refused_namespace: str | None = None
     """Namespace of the operator, where tests are refused.
 
@@ -141,6 +144,8 @@ class TestRun:
     executor_role: FixedRole | None = None
     network_policy: bool = False
     """True if the run has a network policy."""
+    log_format: str = FORMATS[0]
+    """Format of the logs of all pods."""
 
     @property
     def name(self) -> str:
@@ -169,6 +174,12 @@ class TestRun:
         """Stages of the run. Chaos and rehearsal are included only if the test has them."""
         without = {Stage.CHAOS: not self.steps, Stage.REHEARSAL: self.rehearsal is None}
         return tuple(stage for stage in Stage if not without.get(stage))
+
+    @property
+    def log_variables(self) -> list[Object]:
+        """Variable that sets the format of the logs, if it is not the default."""
+        is_default = self.log_format == FORMATS[0]
+        return [] if is_default else [{"name": FORMAT_VARIABLE, "value": self.log_format}]
 
     def part(self, name: str) -> str:
         """Return the name of an object that belongs to the test."""

@@ -60,6 +60,7 @@ class RunReader:
             self._settings.rehearsal_role,
             self._settings.executor_role,
             network_policy=self._settings.network_policy,
+            log_format=self._settings.log_format,
         )
         name = test.metadata.namespace, run.part("run")
         kept = await self._client.get(CONFIG_MAP, *name) if has_jobs else None

@@ -1,5 +1,6 @@
 """``headrace verify`` before any start: error messages and exit codes."""
 
+import json
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -10,6 +11,7 @@ from xml.etree import ElementTree
 import pytest
 import yaml
 
+from headrace import logs
 from headrace.api import MirrorTest, ReplicationFlow
 from headrace.api.labels import COMMIT_INTERVAL_ANNOTATION, FLOW_LABEL
 from headrace.cli.main import main
@@ -65,6 +67,23 @@ def test_a_flow_that_does_not_run_is_a_sentence(
     file = write(tmp_path, manifest(flowName="orders"))
     assert main(["verify", file]) == Exit.UNREACHABLE
     assert "flow orders is not running here" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("by", ["option", "variable"])
+def test_messages_are_json_if_the_log_is(
+    by: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["verify", write(tmp_path, manifest(flowName="orders"))]
+    if by == "option":
+        words.append("--log-format=json")
+    else:
+        monkeypatch.setenv("HEADRACE_LOG_FORMAT", "json")
+    try:
+        assert main(words) == Exit.UNREACHABLE
+    finally:
+        logs.configure(format="logfmt")
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "flow orders is not running here" in json.loads(line)["event"]
 
 
 def junit_error(file: Path) -> str:

@@ -1,0 +1,58 @@
+"""Schedules in cron's syntax, with the values that each of their five fields may have."""
+
+import re
+from typing import Annotated
+
+from pydantic import AfterValidator, Field
+
+from headrace.api.model import Matching, refusal
+
+_MONTHS = "JAN|FEB|MAR|APR|MAY|JUN|JUL|AUG|SEP|OCT|NOV|DEC"
+_DAYS = "SUN|MON|TUE|WED|THU|FRI|SAT"
+_LONGEST = dict(enumerate((31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31), start=1))
+"""Days of each month in a leap year."""
+
+
+def _field(value: str, others: str = "") -> str:
+    """Return the pattern of a field: values, ranges and steps, or others, separated by commas."""
+    item = rf"((\*|(?:{value})(-(?:{value}))?)(/0*[1-9]\d?)?{others})"
+    return f"{item}(,{item})*"
+
+
+_FIELDS = (
+    _field(r"[0-5]?\d"),
+    _field(r"[01]?\d|2[0-3]"),
+    _field(r"0?[1-9]|[12]\d|3[01]", r"|[L?]"),
+    _field(rf"0?[1-9]|1[0-2]|(?i:{_MONTHS})"),
+    _field(rf"[0-7]|(?i:{_DAYS})", r"|[?]|[0-7]#[1-5]|L[0-7]"),
+)
+_NAMED = "@(yearly|annually|monthly|weekly|daily|midnight|hourly)"
+
+
+def _has_a_day(schedule: str) -> str:
+    """Refuse a schedule whose days of the month do not exist in its months."""
+    if schedule.startswith("@"):
+        return schedule
+    _, _, days, months, weekdays = schedule.split()
+    listed = re.findall(r"(?:^|,)(\d+)(?=,|$)", days)
+    if weekdays not in ("*", "?") or len(listed) < len(days.split(",")):
+        return schedule
+    numbers = re.findall(r"(?:^|,)(\d+)(?=,|$)", months)
+    among = [int(number) for number in numbers]
+    if len(among) == len(months.split(",")) and all(
+        int(day) > _LONGEST[month] for day in listed for month in among
+    ):
+        raise refusal("must name a day that a month of it has")
+    return schedule
+
+
+Cron = Annotated[
+    str,
+    Field(max_length=256),
+    Matching(
+        rf"{_NAMED}|{' +'.join(_FIELDS)}",
+        "must be a cron schedule of five fields, like 0 * * * *",
+    ),
+    AfterValidator(_has_a_day),
+]
+"""Schedule of five fields, or one of the names that a CronJob of Kubernetes also has."""
