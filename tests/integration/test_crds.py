@@ -350,7 +350,7 @@ BAD = [
     ),
     *(
         Bad(mirror_test(audit={}, **{field: value}), f"spec.{field}", BESIDE_AUDIT)
-        for field, value in (("load", {"messages": 5}), ("rehearsal", {}), ("schedule", "@daily"))
+        for field, value in (("load", {"messages": 5}), ("rehearsal", {}))
     ),
     Bad(
         mirror_test(audit={}, budgets={"latencyP99Ms": 5}),
@@ -876,7 +876,7 @@ GOOD = [
     mirror_test(chaos=[HALF | {"action": "ScaleDrivers", "drivers": 3}, AT_9_S]),
     mirror_test_of_another(chaos=[HALF | {"action": "KillBroker", "cluster": "Target"}]),
     mirror_test_of_another(chaos=[HALF | {"action": "RunCommand", "command": ["kill", "-9", "1"]}]),
-    mirror_test(audit={}, budgets={"alien": 5}),
+    mirror_test(audit={}, budgets={"alien": 5}, schedule="@daily"),
     mirror_test(audit={}, load={}, chaos=[]),
     mirror_test(audit={}, load={"partitions": 8}),
     mirror_test_of_another(

@@ -246,7 +246,7 @@ class MirrorTestSpec(Model):
     load: Load = Load()
     """Messages that are sent while the mirror runs."""
     audit: Audit | None = None
-    """Compare the records that applications wrote, instead of a load. `headrace verify` only."""
+    """Compare the records that applications wrote, instead of a load."""
     budgets: Budgets = Budgets()
     """Allowed defects before the verdict is Failed."""
     settle_seconds: Count = 120
@@ -446,7 +446,6 @@ class MirrorTestSpec(Model):
             ("load",): self.load != Load(),
             ("chaos",): bool(self.chaos),
             ("rehearsal",): self.rehearsal is not None,
-            ("schedule",): self.schedule is not None,
             ("budgets", "replayed"): self.budgets.replayed is not None,
             ("budgets", "unequalOffsets"): self.budgets.unequal_offsets is not None,
             ("budgets", "latencyP99Ms"): self.budgets.latency_p99_ms is not None,

@@ -334,13 +334,13 @@ _IS_CHOSEN = " || ".join(
 _OF_A_LOAD = {
     "load": f"(has(self.load) && ({_IS_CHOSEN}))",
     "chaos": "(has(self.chaos) && size(self.chaos) > 0)",
-    **{field: f"has(self.{field})" for field in ("rehearsal", "schedule")},
+    "rehearsal": "has(self.rehearsal)",
     **{
         f"budgets.{field}": f"(has(self.budgets) && has(self.budgets.{field}))"
         for field in ("replayed", "unequalOffsets", "latencyP99Ms", "recoverySeconds")
     },
 }
-"""CEL of the fields that are about a load or about a run in a cluster, by their path."""
+"""CEL of the fields that are about a load, by their path."""
 
 BESIDE_AUDIT = (
     *(

@@ -49,12 +49,16 @@ def judged(run: MirrorTestRun) -> Result:
     """Compare the topics and judge.
 
     Raises:
-        InvalidSpec: No topic matches.
-        GaveUp: Records were deleted before they were compared. Errors of Spark are also raised.
+        InvalidSpec: No topic matches, or source and target are one cluster.
+        GaveUp: A topic may not be read, or records were deleted before they were compared. Errors
+            of Spark are also raised.
     """
     phases, started_ms = Phases(), now_ms()
-    source, target = (PatientAdmin(side).topics() for side in (run.source, run.target))
-    topics = audited_topics(run, source, target)
+    source, target = (PatientAdmin(side) for side in (run.source, run.target))
+    run.check_clusters(source.cluster_id(), target.cluster_id())
+    topics = audited_topics(run, source.topics(), target.topics())
+    source.check_comparable([topic.source for topic in topics])
+    target.check_comparable([topic.target for topic in topics])
     began_s = time.monotonic()
     with session("audit", run.name) as spark:
         phases.add("starting Spark", time.monotonic() - began_s)
