@@ -353,6 +353,16 @@ BAD = [
         for field, value in (("load", {"messages": 5}), ("rehearsal", {}))
     ),
     Bad(
+        mirror_test(audit={"recheck": "Full"}),
+        "spec.audit.recheck",
+        "Full goes with startFrom.mode: LastAudit only",
+    ),
+    Bad(
+        mirror_test(audit={"startFrom": {"mode": "LastAudit"}}, partitioning="Any"),
+        "spec.audit.startFrom.mode",
+        "LastAudit goes with partitioning: Preserved only",
+    ),
+    Bad(
         mirror_test(audit={}, budgets={"latencyP99Ms": 5}),
         "spec.budgets.latencyP99Ms",
         BESIDE_AUDIT,
@@ -878,6 +888,8 @@ GOOD = [
     mirror_test_of_another(chaos=[HALF | {"action": "RunCommand", "command": ["kill", "-9", "1"]}]),
     mirror_test(audit={}, budgets={"alien": 5}, schedule="@daily"),
     mirror_test(audit={}, load={}, chaos=[]),
+    mirror_test(audit={"startFrom": {"mode": "LastAudit"}, "recheck": "Full"}),
+    mirror_test(audit={"recheck": "Sample"}, partitioning="Any"),
     mirror_test(audit={}, load={"partitions": 8}),
     mirror_test_of_another(
         audit={

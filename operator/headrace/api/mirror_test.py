@@ -27,6 +27,7 @@ from headrace.api.spark import SparkSpec
 from headrace.api.test_load import (
     BESIDE_AUDIT,
     NOT_BESIDE_AUDIT,
+    ONLY_PRESERVED,
     Audit,
     ChaosAction,
     ChaosStep,
@@ -441,6 +442,8 @@ class MirrorTestSpec(Model):
             return
         if self.audit.topics is None and self.flow_name is None:
             yield Breach(("audit", "topics"), _NO_FLOW)
+        if self.audit.is_incremental and self.partitioning is not Partitioning.PRESERVED:
+            yield Breach(("audit", "startFrom", "mode"), ONLY_PRESERVED)
         # A resolved test is written with every default, so only a value that differs was chosen.
         chosen = {
             ("load",): self.load != Load(),

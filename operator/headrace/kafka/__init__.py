@@ -22,6 +22,7 @@ from headrace.kafka.clients import (
     partition_of,
     unassign,
 )
+from headrace.kafka.compacted import CompactedTopic
 from headrace.kafka.diagnosis import in_words
 from headrace.kafka.errors import (
     AccessDenied,
@@ -52,6 +53,7 @@ __all__ = [
     "AclAdmin",
     "Admin",
     "Committed",
+    "CompactedTopic",
     "Consumer",
     "Credentials",
     "GroupActive",
