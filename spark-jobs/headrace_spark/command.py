@@ -154,8 +154,10 @@ def _verify(run: MirrorTestRun, arguments: argparse.Namespace) -> int:
         else:
             plans = (arguments.chaos, arguments.rehearsal)
             result = verify_job.judged(run, folder, *plans, arguments.begin)
-    except InvalidSpec:
-        raise
+    except InvalidSpec as error:
+        if arguments.config_map is None:
+            raise
+        result = verify_job.inconclusive(run, str(error))
     except HeadraceError as error:
         result = verify_job.inconclusive(run, str(error))
     except (PySparkException, Py4JError) as error:
@@ -173,6 +175,8 @@ def _verify(run: MirrorTestRun, arguments: argparse.Namespace) -> int:
         from headrace_spark.job_documents import put  # noqa: PLC0415
 
         put(arguments.config_map, documents.REPORT, result.model_dump_json(by_alias=True))
+        if run.test.spec.audit is not None:
+            return _CODES[result.verdict]
         try:
             created = messages.created_topics(run).model_dump_json(by_alias=True, exclude_none=True)
             put(arguments.config_map, documents.TOPICS, created)

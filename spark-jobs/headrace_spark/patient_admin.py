@@ -1,19 +1,27 @@
 """Admin client of the jobs of a mirror test, which outlasts brokers that do not respond."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from headrace.api import ClusterAccess, TopicPartition
-from headrace.kafka import Admin, Position, Topic, patiently
+from headrace.kafka import Position, RightsAdmin, Topic, patiently
 
 
 class PatientAdmin:
-    """Reads of an ``Admin``, retried for a minute while brokers do not respond.
+    """Reads of a ``RightsAdmin``, retried for a minute while brokers do not respond.
 
     A single time-out would otherwise end a test without a verdict.
     """
 
     def __init__(self, cluster: ClusterAccess) -> None:
-        self._admin = Admin(cluster)
+        self._admin = RightsAdmin(cluster)
+
+    def cluster_id(self) -> str:
+        """Return the cluster id."""
+        return patiently(self._admin.cluster_id)
+
+    def check_comparable(self, names: Collection[str]) -> None:
+        """Raise ``GaveUp`` if the principal may not read one of these topics or its settings."""
+        patiently(lambda: self._admin.check_comparable(names))
 
     def topics(self) -> dict[str, int]:
         """Return the number of partitions of every topic."""

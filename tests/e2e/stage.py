@@ -69,6 +69,21 @@ def records(cluster: Cluster, alias: str, topic: str, partitions: int) -> int:
     return int(in_operator(cluster, alias, f"print(sum({ends}.values()))"))
 
 
+def send(cluster: Cluster, alias: str, topic: str, count: int, first_ms: int) -> None:
+    """Send records to both partitions of a topic. ``first_ms`` is the timestamp of the first."""
+    spec = f"ClusterSpec.model_validate({kafka_cluster(alias)})"
+    in_operator(
+        cluster,
+        alias,
+        "from headrace.kafka import make_producer\n"
+        f"producer = make_producer(ClusterAccess({spec}))\n"
+        f"for n in range({count}):\n"
+        f"    time_ms = {first_ms} + n\n"
+        f"    producer.produce({topic!r}, b'%d' % n, partition=n % 2, timestamp=time_ms)\n"
+        "assert producer.flush(60) == 0",
+    )
+
+
 def in_operator(cluster: Cluster, alias: str, program: str) -> str:
     """Return the output of a program in an operator's pod; it has that cluster's ``admin``."""
     script = (

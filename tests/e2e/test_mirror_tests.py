@@ -1,6 +1,7 @@
 """Mirror tests whose pods fail: their outcome, their messages, their remaining objects."""
 
 import signal
+import time
 from collections.abc import Callable
 from functools import partial
 from operator import eq
@@ -12,13 +13,14 @@ from cluster.kubectl import KubectlError
 from cluster.real import Cluster
 from e2e.mirror_test import MirrorTestInPods
 from e2e.restrictions import policies
-from e2e.stage import SMALL, kafka_cluster, make_topic, records
+from e2e.stage import SMALL, kafka_cluster, make_topic, records, send
 from support.manifests import Document, mirror_test_of_another
 
 Wait = Callable[..., Any]
 EXECUTORS = "spark-role=executor"
 LOAD = "headrace.dev/stage=produce"
 PARTITIONS = 8
+RECORDS = 100
 
 pytestmark = pytest.mark.usefixtures("brokers", "release")
 
@@ -85,6 +87,37 @@ def something_was_sent(cluster: Cluster, topic: str) -> bool:
         return records(cluster, "east", topic, PARTITIONS) > 0
     except KubectlError:
         return False  # the topic does not exist yet
+
+
+def test_an_audit_compares_topics_from_a_pod(
+    cluster: Cluster, namespace: str, tmp_path: Path, wait_until: Wait
+) -> None:
+    topic, first_ms = f"audited-{namespace}", time.time_ns() // 1_000_000
+    patterns = {"audited": topic, "wrong": "no-.*"}
+    for alias in ("east", "west"):
+        wait_until(partial(make_topic, cluster, alias, topic, 2), until=lambda _: True)
+        send(cluster, alias, topic, RECORDS, first_ms)
+    for name, pattern in patterns.items():
+        test = mirror_test_of_another(
+            name,
+            source=kafka_cluster("east"),
+            target=kafka_cluster("west"),
+            targetTopic="{topic}",
+            audit={"topics": [pattern], "startFrom": {"mode": "LastAudit"}},
+            spark={"executors": 1, "driver": SMALL, "executor": SMALL},
+        )
+        cluster.apply(test, namespace=namespace)
+    audited, wrong = (MirrorTestInPods(cluster, namespace, name) for name in patterns)
+    assert wait_until(audited.verdict, within_s=400) == "Passed", audited.ready()["message"]
+    assert audited.status()["counts"]["acknowledged"] == RECORDS
+    [compared] = audited.result()["audit"]["topics"]
+    assert (compared["source"], compared["targetRecords"]) == (topic, RECORDS)
+    assert audited.result()["audit"]["past"]["isStored"]
+    page = tmp_path / "audited.html"
+    audited.report(tmp_path, "--page", str(page))
+    assert "What was compared" in page.read_text()
+    assert wait_until(wrong.verdict, within_s=300) == "Inconclusive"
+    assert "no topic of east matches no-.*" in wrong.ready()["message"]
 
 
 def test_pods_that_cannot_start_say_so(

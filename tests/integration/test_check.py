@@ -30,12 +30,14 @@ from support.security import (
     add_acls,
     by_certificate,
     by_password,
+    grant,
     remove_acls,
 )
 
-from headrace.api import progress_topic
+from headrace.api import audits_topic, progress_topic
 from headrace.cli.main import main
-from headrace.kafka import AclAdmin, Admin, Producer, client_config
+from headrace.errors import GaveUp, HeadraceError
+from headrace.kafka import AclAdmin, Admin, CompactedTopic, Producer, client_config
 from headrace.sandbox import Authority, ClusterPlan, Sandbox
 
 pytestmark = pytest.mark.in_one_worker
@@ -255,6 +257,55 @@ def test_a_flow_that_lacks_rights_says_which_before_it_starts(
             lambda: run.condition("RequirementsMissing").get("message", ""),
             until=lambda message: all(one in message for one in said),
         )
+
+
+def test_an_audit_names_the_permission_that_it_lacks(
+    checked: Checked, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source, target = checked.clusters["source"], checked.clusters["target"]
+    topics = [unique("audited"), unique("audited")]
+    for cluster in (source, target):
+        for topic in topics:
+            make_topic(spec(cluster), topic, 1)
+            grant(cluster, topic, "describe")
+    clusters = {name: by_password(cluster) for name, cluster in checked.clusters.items()}
+    audit = {"targetTopic": "{topic}", "audit": {"topics": topics}}
+    test: Document = {"apiVersion": "headrace.dev/v1beta1", "kind": "MirrorTest"}
+    test |= {"metadata": {"name": "audit"}, "spec": {**clusters, **audit}}
+    file = tmp_path / "audit.yaml"
+    file.write_text(yaml.safe_dump(test))
+
+    def lacks(sentence: str) -> None:
+        assert main(["verify", str(file), "--secrets", str(checked.mounted.folder)]) == 2
+        assert f"the user of {sentence}: it cannot be compared; allow it" in capsys.readouterr().err
+
+    first, second = sorted(topics)
+    grant(source, first, "read", "describe_configs")
+    lacks(f"east may not Read topic {second}")
+    grant(source, second, "read")
+    lacks(f"east may not DescribeConfigs topic {second}")
+    grant(source, second, "describe_configs")
+    lacks(f"west may not Read topic {first}, {second}")
+
+    # The frontier of audits with startFrom.mode: LastAudit.
+    name, transactional_id = audits_topic(unique("from")), unique("headrace-audits")
+    user = access(by_password(target), checked.mounted.folder)
+    frontier = CompactedTopic(user, name, transactional_id)
+    with pytest.raises(HeadraceError, match=f"create topic {name}"):
+        frontier.prepare()
+    make_topic(spec(target), name, 1, **{"cleanup.policy": "compact"})
+    grant(target, name, "read")
+    with pytest.raises(GaveUp, match=f"the user of west may not Write topic {name}: allow it"):
+        frontier.prepare()
+    grant(target, name, "write")
+    with pytest.raises(GaveUp, match=f"may not Write transactional id {transactional_id}"):
+        frontier.prepare()
+    grant(target, transactional_id, "write", on="transactional_id")
+    frontier.prepare()
+    assert frontier.replace(lambda known: not known, {b"key": b"value"})
+    assert frontier.read() == {b"key": b"value"}
+    assert not frontier.replace(lambda known: not known, {b"key": b"other"})
+    assert frontier.read() == {b"key": b"value"}
 
 
 def test_a_target_that_may_only_be_read_is_named_with_each_right_that_it_lacks(

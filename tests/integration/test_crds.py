@@ -154,8 +154,10 @@ GOOD = [
     mirror_test(chaos=[HALF | {"action": "ScaleDrivers", "drivers": 3}, AT_9_S]),
     mirror_test_of_another(chaos=[HALF | {"action": "KillBroker", "cluster": "Target"}]),
     mirror_test_of_another(chaos=[HALF | {"action": "RunCommand", "command": ["kill", "-9", "1"]}]),
-    mirror_test(audit={}, budgets={"alien": 5}),
+    mirror_test(audit={}, budgets={"alien": 5}, schedule="@daily"),
     mirror_test(audit={}, load={}, chaos=[]),
+    mirror_test(audit={"startFrom": {"mode": "LastAudit"}, "recheck": "Full"}),
+    mirror_test(audit={"recheck": "Sample"}, partitioning="Any"),
     mirror_test(audit={}, load={"partitions": 8}),
     mirror_test_of_another(
         audit={

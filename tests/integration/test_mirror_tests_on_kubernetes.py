@@ -29,6 +29,13 @@ TEST: dict[str, Any] = {
 }
 
 
+AUDIT = TEST | {
+    "spec": {
+        "source": TEST["spec"]["source"],
+        "target": TEST["spec"]["target"],
+        "audit": {"topics": ["orders"]},
+    }
+}
 HARMFUL = {"containers": [{"name": "c", "image": "i"}]}
 
 
@@ -137,6 +144,26 @@ def test_from_the_probe_to_the_verdict(
     )
 
 
+def test_an_audit_runs_a_verifier_only(
+    operator: Operator, resources: Resources, stages: Stages, wait_until: Wait
+) -> None:
+    resources.apply(AUDIT)
+    stages.appears("verify")
+    wait_until(lambda: status(resources).get("phase"), until=partial(eq, "Verifying"))
+    assert stages.there() == {"job.batch/nightly-verify"}
+    kept = json.loads(resources.get("configmap", "nightly-run")["data"]["test.json"])
+    assert kept["spec"]["audit"]["topics"] == ["orders"]
+    run = resources.get("job", "nightly-verify")["spec"]["template"]["spec"]["containers"][0]
+    name = next(a for a in run["args"] if a.startswith("--run=")).removeprefix("--run=")
+    why = "1 record is missing on the target (allowed: 0)"
+    counts = {"acknowledged": 10, "missing": 1}
+    stages.reports({"run": name, "verdict": "Failed", "reasons": [why], "counts": counts})
+    stages.ends("verify", "Failed")
+    wait_until(lambda: status(resources).get("verdict"), until=partial(eq, "Failed"))
+    assert status(resources)["counts"]["missing"] == 1
+    assert condition(resources, "Ready")["message"] == why
+
+
 def test_a_load_whose_job_is_gone_is_not_sent_again(
     operator: Operator, resources: Resources, stages: Stages, wait_until: Wait
 ) -> None:
@@ -165,13 +192,14 @@ def test_a_test_with_a_schedule_makes_tests(
     operator: Operator, resources: Resources, stages: Stages, wait_until: Wait
 ) -> None:
     resources.apply(TEST | {"spec": TEST["spec"] | {"schedule": "* * * * *"}})
-    made = wait_until(
-        lambda: [
-            one
-            for one in resources.get("mtest")["items"]
-            if one["metadata"]["name"].startswith("nightly-")
-        ]
-    )[0]
+    every_minute = AUDIT["spec"] | {"schedule": "* * * * *"}
+    resources.apply(AUDIT | {"metadata": {"name": "audits"}, "spec": every_minute})
+
+    def made_by(schedule: str) -> list[dict[str, Any]]:
+        tests = resources.get("mtest")["items"]
+        return [one for one in tests if one["metadata"]["name"].startswith(f"{schedule}-")]
+
+    made = wait_until(partial(made_by, "nightly"))[0]
     assert made["metadata"]["ownerReferences"][0]["name"] == "nightly"
     assert "schedule" not in made["spec"]
     assert made["spec"]["load"] == {"messages": 1000}
@@ -181,6 +209,10 @@ def test_a_test_with_a_schedule_makes_tests(
         lambda: {c["type"]: c["reason"] for c in status(resources).get("conditions", [])},
         until=partial(eq, {"Ready": "Scheduled"}),
     )
+    audit = wait_until(partial(made_by, "audits"))[0]
+    assert audit["spec"]["audit"] == AUDIT["spec"]["audit"]
+    job = f"job.batch/{audit['metadata']['name']}-verify"
+    wait_until(stages.there, until=lambda jobs: job in jobs)
 
 
 def test_topics_of_a_run_are_deleted_before_the_run_leaves_the_history(

@@ -342,7 +342,17 @@ BAD = [
     ),
     *(
         Bad(mirror_test(audit={}, **{field: value}), f"spec.{field}", BESIDE_AUDIT)
-        for field, value in (("load", {"messages": 5}), ("rehearsal", {}), ("schedule", "@daily"))
+        for field, value in (("load", {"messages": 5}), ("rehearsal", {}))
+    ),
+    Bad(
+        mirror_test(audit={"recheck": "Full"}),
+        "spec.audit.recheck",
+        "Full goes with startFrom.mode: LastAudit only",
+    ),
+    Bad(
+        mirror_test(audit={"startFrom": {"mode": "LastAudit"}}, partitioning="Any"),
+        "spec.audit.startFrom.mode",
+        "LastAudit goes with partitioning: Preserved only",
     ),
     Bad(
         mirror_test(audit={}, budgets={"latencyP99Ms": 5}),

@@ -28,6 +28,7 @@ from headrace.api.spark import SparkSpec
 from headrace.api.test_load import (
     BESIDE_AUDIT,
     NOT_BESIDE_AUDIT,
+    ONLY_PRESERVED,
     Audit,
     ChaosAction,
     ChaosStep,
@@ -238,7 +239,7 @@ class MirrorTestSpec(Model):
     load: Load = Load()
     """Messages that are sent while the mirror runs."""
     audit: Audit | None = None
-    """Compare the records that applications wrote, instead of a load. `headrace verify` only."""
+    """Compare the records that applications wrote, instead of a load."""
     budgets: Budgets = Budgets()
     """Allowed defects before the verdict is Failed."""
     settle_seconds: Count = 120
@@ -433,12 +434,13 @@ class MirrorTestSpec(Model):
             return
         if self.audit.topics is None and self.flow_name is None:
             yield Breach(("audit", "topics"), _NO_FLOW)
+        if self.audit.is_incremental and self.partitioning is not Partitioning.PRESERVED:
+            yield Breach(("audit", "startFrom", "mode"), ONLY_PRESERVED)
         # A resolved test is written with every default, so only a value that differs was chosen.
         chosen = {
             ("load",): self.load != Load(),
             ("chaos",): bool(self.chaos),
             ("rehearsal",): self.rehearsal is not None,
-            ("schedule",): self.schedule is not None,
             ("budgets", "replayed"): self.budgets.replayed is not None,
             ("budgets", "unequalOffsets"): self.budgets.unequal_offsets is not None,
             ("budgets", "latencyP99Ms"): self.budgets.latency_p99_ms is not None,

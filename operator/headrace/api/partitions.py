@@ -335,6 +335,11 @@ def progress_topic(source_alias: str) -> str:
     return f"{_OURS}progress.{source_alias}.internal"
 
 
+def audits_topic(source_alias: str) -> str:
+    """Return the topic of the target that stores the frontiers of audits of this source."""
+    return f"{_OURS}audits.{source_alias}.internal"
+
+
 def acls_topic(source_alias: str) -> str:
     """Return the topic of the target that lists the ACLs which flows from this source added."""
     return f"{_OURS}acls.{source_alias}.internal"

@@ -288,6 +288,14 @@ class AuditStartMode(StrEnum):
 
     EARLIEST = "Earliest"
     TIMESTAMP = "Timestamp"
+    LAST_AUDIT = "LastAudit"
+
+
+class AuditRecheck(StrEnum):
+    """Ranges of earlier audits that are checked again."""
+
+    SAMPLE = "Sample"
+    FULL = "Full"
 
 
 class AuditExamples(StrEnum):
@@ -305,7 +313,8 @@ class AuditStart(Model):
 
     mode: AuditStartMode = AuditStartMode.EARLIEST
     """Earliest: the first record that each side has. Timestamp: the first record that is not older
-    than timestamp."""
+    than timestamp. LastAudit: the first record that the last audit with this mode that passed did
+    not compare. With partitioning: Preserved only."""
     timestamp: Timestamp | None = None
     """With mode: Timestamp: the first record that is not older than this moment, in RFC 3339."""
 
@@ -313,6 +322,12 @@ class AuditStart(Model):
 
     def _breaches(self) -> Iterator[Breach]:
         yield from _TIMESTAMP.breaches(self.timestamp, self.mode)
+
+
+_NEEDS_LAST = "Full goes with startFrom.mode: LastAudit only"
+_STARTS_FROM_LAST = (
+    "(has(self.startFrom) && has(self.startFrom.mode) && self.startFrom.mode == 'LastAudit')"
+)
 
 
 class Audit(Model):
@@ -326,12 +341,33 @@ class Audit(Model):
     """Regular expressions; a topic that matches one is not compared. Wins over topics."""
     start_from: AuditStart = AuditStart()
     """The first record that is compared in each partition."""
+    recheck: AuditRecheck = AuditRecheck.SAMPLE
+    """With startFrom.mode: LastAudit, the records of earlier audits that are read again to find
+    later changes: a random hundredth (Sample) or all of them (Full)."""
     examples: AuditExamples = AuditExamples.COORDINATES
     """Content of the report about records that differ: their offsets on both sides (Coordinates),
     and also hashes of the parts that differ (Hashes). Keys and values are never in a report."""
 
+    rules = (
+        Rule(
+            f"!has(self.recheck) || self.recheck == 'Sample' || {_STARTS_FROM_LAST}",
+            _NEEDS_LAST,
+            at="recheck",
+        ),
+    )
+
+    @property
+    def is_incremental(self) -> bool:
+        """Whether the audit continues after the last one."""
+        return self.start_from.mode is AuditStartMode.LAST_AUDIT
+
+    def _breaches(self) -> Iterator[Breach]:
+        if self.recheck is AuditRecheck.FULL and not self.is_incremental:
+            yield Breach(("recheck",), _NEEDS_LAST)
+
 
 NOT_BESIDE_AUDIT = "must be left out beside audit"
+ONLY_PRESERVED = "LastAudit goes with partitioning: Preserved only"
 _LOAD_DEFAULTS = Load().model_dump(mode="json", by_alias=True)
 _IS_CHOSEN = " || ".join(
     f"has(self.load.{field})"
@@ -341,13 +377,13 @@ _IS_CHOSEN = " || ".join(
 _OF_A_LOAD = {
     "load": f"(has(self.load) && ({_IS_CHOSEN}))",
     "chaos": "(has(self.chaos) && size(self.chaos) > 0)",
-    **{field: f"has(self.{field})" for field in ("rehearsal", "schedule")},
+    "rehearsal": "has(self.rehearsal)",
     **{
         f"budgets.{field}": f"(has(self.budgets) && has(self.budgets.{field}))"
         for field in ("replayed", "unequalOffsets", "latencyP99Ms", "recoverySeconds")
     },
 }
-"""CEL of the fields that are about a load or about a run in a cluster, by their path."""
+"""CEL of the fields that are about a load, by their path."""
 
 BESIDE_AUDIT = (
     *(
@@ -364,6 +400,13 @@ BESIDE_AUDIT = (
         "is required where there is no flowName",
         at="audit.topics",
         reason="FieldValueRequired",
+    ),
+    Rule(
+        "!has(self.audit) || !has(self.audit.startFrom) || !has(self.audit.startFrom.mode)"
+        " || self.audit.startFrom.mode != 'LastAudit'"
+        " || !has(self.partitioning) || self.partitioning == 'Preserved'",
+        ONLY_PRESERVED,
+        at="audit.startFrom.mode",
     ),
 )
 """Rules of a MirrorTest's spec about its audit."""

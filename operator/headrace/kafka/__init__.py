@@ -22,6 +22,7 @@ from headrace.kafka.clients import (
     partition_of,
     unassign,
 )
+from headrace.kafka.compacted import CompactedTopic
 from headrace.kafka.diagnosis import in_words
 from headrace.kafka.errors import (
     AccessDenied,
@@ -53,6 +54,7 @@ __all__ = [
     "ActiveProducer",
     "Admin",
     "Committed",
+    "CompactedTopic",
     "Consumer",
     "Credentials",
     "GroupActive",

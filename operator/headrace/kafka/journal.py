@@ -109,7 +109,7 @@ class JournalTail:
         while (message := self._consumer.poll(timeout_s)) is not None:
             timeout_s = 0
             if not is_record(message, f"read {TOPIC}"):
-                if _ends_partition(message):
+                if ends_partition(message):
                     self._unread.discard(message.topic() or "")
                 continue
             key, value = message.key() or b"", message.value()
@@ -160,7 +160,7 @@ def is_record(message: Message, tried: str) -> bool:
     error = message.error()
     if error is None:
         return True
-    if _ends_partition(message) or is_about_group(error):
+    if ends_partition(message) or is_about_group(error):
         return False
     problem = translate(error, tried)
     if isinstance(problem, Fatal) or error.code() == KafkaError._AUTO_OFFSET_RESET:
@@ -168,6 +168,7 @@ def is_record(message: Message, tried: str) -> bool:
     return False  # the client retries by itself
 
 
-def _ends_partition(message: Message) -> bool:
+def ends_partition(message: Message) -> bool:
+    """Return True if the message reports the end of a partition."""
     error = message.error()
     return error is not None and error.code() == KafkaError._PARTITION_EOF

@@ -23,7 +23,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from headrace.errors import Fatal, HeadraceError
+from headrace.errors import Fatal, GaveUp, HeadraceError
 from headrace.kafka.admin import Admin
 from headrace.kafka.admin_requests import ClusterAdmin
 from headrace.kafka.errors import code_of
@@ -253,6 +253,8 @@ _COORDINATOR_MOVES = {
 A new cluster creates that topic at the first request about a group.
 """
 _AGAIN_S = 0.1
+_NAMED = 3
+"""Maximum number of topics in a message."""
 
 
 class RightsAdmin(Admin, ClusterRights):
@@ -282,6 +284,23 @@ class RightsAdmin(Admin, ClusterRights):
         found, _, hidden = self._described(names)
         rights = {name: topic.allowed for name, topic in found.items()}
         return rights | dict.fromkeys(hidden, frozenset())
+
+    def check_comparable(self, names: Collection[str]) -> None:
+        """Check that an audit can read topics and their settings.
+
+        Raises:
+            GaveUp: The principal lacks a permission on a topic, so nothing could be proved.
+        """
+        rights = self.rights_on_existing(names)
+        for operation in (Operation.DESCRIBE, Operation.READ, Operation.DESCRIBE_CONFIGS):
+            lacking = sorted(name for name in rights if operation not in rights[name])
+            if lacking:
+                more = len(lacking) - _NAMED
+                listed = ", ".join(lacking[:_NAMED]) + (f" and {more} more" if more > 0 else "")
+                raise GaveUp(
+                    f"the user of {self._access.alias} may not {operation} topic {listed}: it "
+                    "cannot be compared; allow it, or leave it out (spec.audit.exclude)"
+                )
 
     def _topic_rights(
         self, names: Collection[str], new: Mapping[str, tuple[int, int]]

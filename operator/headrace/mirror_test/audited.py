@@ -59,6 +59,26 @@ class ExcludedRange(Model):
     count: int
 
 
+class ChangedRange(Model):
+    """Range of offsets whose records differ from the records that an earlier audit compared."""
+
+    cluster: str
+    """Alias of the cluster."""
+    topic: str
+    partition: int
+    first: int
+    last: int
+    """First and last offset of the range."""
+    expected: int
+    """Number of records that the earlier audit compared."""
+    found: int
+
+    def __str__(self) -> str:
+        return (
+            f"{self.topic}-{self.partition} offsets {self.first} to {self.last} of {self.cluster}"
+        )
+
+
 class TopicAudit(AuditedTopic):
     """Numbers of records of one topic."""
 
@@ -80,6 +100,29 @@ class TopicAudit(AuditedTopic):
     """First compared offset and end offset of each target partition."""
 
 
+class AuditedPast(Model):
+    """Ranges that earlier audits compared, and that this audit checked again in part."""
+
+    since_ms: int | None = None
+    """Time of the oldest verdict at whose frontier this audit continued, in ms since 1970.
+
+    Absent if no topic has a frontier.
+    """
+    blocks: int = 0
+    """Number of stored blocks of both sides."""
+    rechecked: int = 0
+    """Number of blocks that were read again."""
+    unchecked: int = 0
+    """Number of blocks that retention, compaction or a new topic may have changed."""
+    changed: Annotated[tuple[ChangedRange, ...], Field(max_length=MAX_EXCLUDED)] = ()
+    """Ranges whose records have changed."""
+    begun_again: Annotated[tuple[str, ...], Field(max_length=MAX_AUDITED_TOPICS)] = ()
+    """Source topics that were compared from their first record, because one side's topic was
+    created again."""
+    is_stored: bool | None = None
+    """True if the next audit continues after this one. Absent if this audit did not pass."""
+
+
 class AuditOutcome(Model):
     """Topics that an audit compared, and records that it could not compare."""
 
@@ -88,6 +131,8 @@ class AuditOutcome(Model):
     excluded: Annotated[tuple[ExcludedRange, ...], Field(max_length=MAX_EXCLUDED)] = ()
     lag: int = 0
     """Number of offsets that the source received during the audit."""
+    past: AuditedPast | None = None
+    """Ranges of earlier audits. Present only with ``startFrom.mode: LastAudit``."""
     unlisted_ranges: int = 0
     """Number of partitions whose ranges are not listed because of ``MAX_RANGES``."""
 

@@ -85,6 +85,15 @@ class MirrorTestRun(Model):
         """All topics of the load: target names by source names."""
         return self.first_topics | self.added_topics
 
+    def check_clusters(self, source_id: str, target_id: str) -> None:
+        """Raise ``InvalidSpec`` if source and target have the same cluster id."""
+        if source_id == target_id:
+            raise InvalidSpec(
+                f"{self.source.alias} ({self.source.bootstrap_servers}) and {self.target.alias} "
+                f"({self.target.bootstrap_servers}) are one cluster (id {source_id}): "
+                "a mirror test needs two"
+            )
+
     def _copies(self, names: Iterable[str]) -> dict[str, str]:
         template, alias = self.test.spec.target_topic, self.source.alias
         return {name: template.format(source=alias, topic=name) for name in names}

@@ -4,4 +4,7 @@
 each side, and finds the latest record of each key in compacted topics. ``differences`` finds the
 blocks that differ, and classifies their records. ``comparing`` runs these steps, and ``judging``
 returns the verdict.
+
+With ``startFrom.mode: LastAudit``, ``frontier`` stores how far an audit came, ``past`` decides
+where the next one continues, and ``rechecking`` reads ranges of earlier audits again.
 """

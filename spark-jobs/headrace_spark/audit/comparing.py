@@ -9,7 +9,14 @@ from pyspark.sql import DataFrame, SparkSession
 
 from headrace.api import Partitioning, TopicPartition
 from headrace.errors import GaveUp
-from headrace.mirror_test import AuditedTopic, ExcludedRange, Exclusion, FindingType, MirrorTestRun
+from headrace.mirror_test import (
+    AuditedPast,
+    AuditedTopic,
+    ExcludedRange,
+    Exclusion,
+    FindingType,
+    MirrorTestRun,
+)
 from headrace_spark.audit import ranges, records
 from headrace_spark.audit.differences import (
     UNORDERED,
@@ -24,7 +31,10 @@ from headrace_spark.audit.differences import (
     explain,
     spans,
 )
+from headrace_spark.audit.frontier import AuditedPartition, SourcePartition
+from headrace_spark.audit.past import few_enough, past_blocks, settled
 from headrace_spark.audit.ranges import AuditedSide, Ranges
+from headrace_spark.audit.rechecking import recheck
 from headrace_spark.audit.records import Scale
 from headrace_spark.records import OffsetRange
 from headrace_spark.session import Phases, now_ms
@@ -37,6 +47,8 @@ _MOST_BLOCKS = 100_000
 """Maximum number of blocks of one side. They take 50 MB in Python."""
 _ROWS = 1_000_000
 """Number of records for each task of a shuffle."""
+_MOST_PAST_BLOCKS, _FEWEST_PAST_BLOCKS = 1_000, 10
+"""Limits of the number of stored blocks of one side of a partition. 1,000 blocks take 80 KB."""
 _ATTEMPTS = 3
 _EDGE = 100
 """Number of offsets at each end of a partition whose timestamps define its topic's blocks."""
@@ -68,6 +80,10 @@ class Found:
     """First offset and frontier of each partition, by the topic's name on the source."""
     target_ranges: Mapping[str, tuple[tuple[int, int], ...]] = field(default_factory=dict)
     """First offset and end offset of each partition, by the topic's name on the source."""
+    audited: Mapping[SourcePartition, AuditedPartition] = field(default_factory=dict)
+    """Frontier at which the next audit continues, if this one passes."""
+    past: AuditedPast | None = None
+    """Ranges of earlier audits, or None if the audit does not continue after another one."""
 
 
 def compare(
@@ -76,15 +92,21 @@ def compare(
     topics: Sequence[AuditedTopic],
     phases: Phases,
     on_wait: Callable[[], None],
+    *,
+    known: Mapping[SourcePartition, AuditedPartition] | None = None,
 ) -> Found:
-    """Compare the topics on both clusters.
+    """Compare the topics on both clusters, with ``known`` from a stored frontier on.
 
     If retention deletes records during the comparison, these records are excluded, and the rest is
     compared again. Raise ``GaveUp`` if a topic was replaced or truncated, or if retention deletes
     records in each attempt.
     """
     with phases.timed("waiting until the target has caught up with the source"):
-        fixed = ranges.fix(run, topics, on_wait)
+        fixed = ranges.fix(run, topics, on_wait, known or {})
+    past = None
+    if known is not None:
+        with phases.timed("checking ranges of earlier audits again"):
+            past = recheck(spark, run, fixed, known)
     excluded: list[ExcludedRange] = []
     for attempt in range(_ATTEMPTS):
         try:
@@ -105,7 +127,7 @@ def compare(
         else:
             for side in (fixed.source, fixed.target):
                 ranges.check(side, side.end)
-            return replace(found, excluded=(*excluded, *found.excluded))
+            return replace(found, excluded=(*excluded, *found.excluded), past=past)
     raise GaveUp("retention deletes records faster than they are compared")
 
 
@@ -161,7 +183,8 @@ class _Comparison:
         ]
         with self.phases.timed("comparing record by record"):
             found = [*self._by_records(*plain), *self._by_latest()]
-        ends = self.ranges.source.end
+        ends, audit = self.ranges.source.end, self.run.test.spec.audit
+        assert audit is not None
         return Found(
             differences=tuple(found),
             excluded=tuple(self.excluded),
@@ -172,12 +195,66 @@ class _Comparison:
             stamped=self.ranges.stamped,
             source_ranges=_by_topic(source, self.ranges.frontier),
             target_ranges=_by_topic(target, target.end),
+            audited=self._audited(*plain) if audit.is_incremental else {},
         )
+
+    def _audited(
+        self, on_source: Iterable[AuditBlock], on_target: Iterable[AuditBlock]
+    ) -> dict[SourcePartition, AuditedPartition]:
+        """Return the frontier for the next audit.
+
+        The frontier of a compacted topic is the first record.
+        """
+        source, target = self.ranges.source, self.ranges.target
+        lanes: dict[Lane, tuple[list[AuditBlock], list[AuditBlock]]] = defaultdict(lambda: ([], []))
+        for index, blocks in enumerate((on_source, on_target)):
+            for block in blocks:
+                lanes[block.topic, block.lane][index].append(block)
+        copies = {origin: name for name, origin in target.names.items()}
+        share = _MOST_BLOCKS // max(1, len(source.start))
+        most = max(_FEWEST_PAST_BLOCKS, min(_MOST_PAST_BLOCKS, share))
+        found: dict[SourcePartition, AuditedPartition] = {}
+        for at in source.start:
+            copy = TopicPartition(copies.get(at.topic, ""), at.partition)
+            if copy not in target.start:
+                continue
+            lane = (at.topic, at.partition)
+            is_stamped = at.topic in self.ranges.stamped
+            sides = settled(*lanes[lane], self.ranges.frontier[at])
+            before = self.ranges.resumed.get(lane)
+            if before is not None and before.is_stamped != is_stamped:
+                before = None
+            kept = [
+                [block for block in stored if block.start >= side.oldest[place]]
+                + past_blocks(blocks, side.start[place])
+                for side, place, blocks, stored in (
+                    (source, at, sides[0], before.source_blocks if before else ()),
+                    (target, copy, sides[1], before.target_blocks if before else ()),
+                )
+            ]
+            found[lane] = AuditedPartition(
+                run=self.run.name,
+                judged_ms=now_ms(),
+                source_topic_id=source.ids[at.topic],
+                target_topic_id=target.ids[copy.topic],
+                source_offset=kept[0][-1].end if kept[0] else source.start[at],
+                target_offset=kept[1][-1].end if kept[1] else target.start[copy],
+                is_stamped=is_stamped,
+                source_blocks=tuple(few_enough(kept[0], most)),
+                target_blocks=tuple(few_enough(kept[1], most)),
+            )
+        return found
 
     def _read(self, side: AuditedSide, wanted: OffsetRange | None = None) -> DataFrame:
         wanted = wanted or side.range()
         found = records.read(self.spark, side.cluster, wanted, self.ranges.stamped)
         return records.in_blocks(found, self.scales, ordered=self.ordered)
+
+    def _whole_source(self) -> DataFrame:
+        """Read the source from its first record, which may be before the compared range."""
+        side = self.ranges.source
+        whole = {at: (first, max(first, side.end[at])) for at, first in side.oldest.items()}
+        return self._read(side, side.range(whole))
 
     def _summaries(self, side: AuditedSide) -> list[AuditBlock]:
         return records.summarised(self._read(side)) if side.start else []
@@ -244,7 +321,7 @@ class _Comparison:
         yield from outcome.differences
         if outcome.strangers:
             contents = {record.content for record in outcome.strangers}
-            source = self._read(self.ranges.source) if self.ranges.source.start else None
+            source = self._whole_source() if self.ranges.source.start else None
             originals = records.with_content(source, contents) if source is not None else {}
             yield from explain(outcome.strangers, originals, ordered=self.ordered)
         self._exclude(Exclusion.DELETED_ON_SOURCE, self.ranges.target, outcome.deleted_on_source)

@@ -3,8 +3,12 @@
 import time
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import nullcontext
+from dataclasses import replace
 
-from headrace.api import AuditExamples, Verdict
+from pyspark.sql import SparkSession
+
+from headrace.api import AuditExamples, Verdict, audits_topic
 from headrace.mirror_test import (
     MAX_AUDITED_TOPICS,
     MAX_EXAMPLES,
@@ -12,6 +16,7 @@ from headrace.mirror_test import (
     MAX_RANGES,
     MAX_SHARES,
     AuditDifference,
+    AuditedPast,
     AuditedTopic,
     AuditOutcome,
     Counts,
@@ -29,6 +34,7 @@ from headrace.mirror_test import (
 )
 from headrace_spark.audit.comparing import Found, Totals, compare
 from headrace_spark.audit.differences import HashedRecord, RecordDifference
+from headrace_spark.audit.frontier import read as read_frontier
 from headrace_spark.patient_admin import PatientAdmin
 from headrace_spark.session import Phases, event, now_ms, session, spark_versions, versions
 from headrace_spark.verdict import Objection, checks, few
@@ -45,24 +51,43 @@ _UNKNOWN = {Exclusion.DELETED_ON_TARGET, Exclusion.UNREAD}
 _FIELDS = {"key": "key", "value": "value", "headers": "headers", "timestamp": "timestamp_ms"}
 
 
-def judged(run: MirrorTestRun) -> Result:
+def judged(run: MirrorTestRun, spark: SparkSession | None = None) -> Result:
     """Compare the topics and judge.
 
+    With ``startFrom.mode: LastAudit``, store the new frontier if the verdict is Passed.
+
+    Args:
+        run: The run to judge.
+        spark: Session to use. If it is None, a session is started and stopped.
+
     Raises:
-        InvalidSpec: No topic matches.
-        GaveUp: Records were deleted before they were compared. Errors of Spark are also raised.
+        InvalidSpec: No topic matches, or source and target are one cluster.
+        GaveUp: A topic may not be read, the frontier cannot be read, or records were deleted
+            before they were compared. Errors of Spark are also raised.
     """
     phases, started_ms = Phases(), now_ms()
-    source, target = (PatientAdmin(side).topics() for side in (run.source, run.target))
-    topics = audited_topics(run, source, target)
+    source, target = (PatientAdmin(side) for side in (run.source, run.target))
+    source_id = source.cluster_id()
+    run.check_clusters(source_id, target.cluster_id())
+    topics = audited_topics(run, source.topics(), target.topics())
+    source.check_comparable([topic.source for topic in topics])
+    target.check_comparable([topic.target for topic in topics])
+    audit = run.test.spec.audit
+    assert audit is not None
+    frontier = read_frontier(run, source_id, topics) if audit.is_incremental else None
+    known = frontier.known if frontier else None
     began_s = time.monotonic()
-    with session("audit", run.name) as spark:
+    with nullcontext(spark) if spark else session("audit", run.name) as used_spark:
         phases.add("starting Spark", time.monotonic() - began_s)
         event("reading")
-        found = compare(spark, run, topics, phases, lambda: event("waiting"))
-        used = spark_versions(spark)
+        found = compare(used_spark, run, topics, phases, lambda: event("waiting"), known=known)
+        used = spark_versions(used_spark)
     counts = counts_of(found)
     verdict, reasons, warnings = judge(run, topics, found, counts)
+    if verdict is Verdict.PASSED and frontier is not None and found.past is not None:
+        past = found.past.model_copy(update={"is_stored": frontier.store(found.audited)})
+        found = replace(found, past=past)
+        verdict, reasons, warnings = judge(run, topics, found, counts)
     return Result(
         verdict=verdict,
         reasons=reasons,
@@ -122,8 +147,12 @@ def judge(
         return verdict, (*failed, *unclear), sentences(Verdict.PASSED)
     count = len(found.source)
     names = "1 topic" if count == 1 else f"{count:,} topics"
+    new = " new" if _continued(found) else ""
     passed = (
-        f"all {counts.acknowledged:,} records of {names} are on the target, within every budget"
+        f"all {counts.acknowledged:,}{new} records of {names} are on the target, within every "
+        "budget"
+        if counts.acknowledged
+        else "the source has no new records since the last audit"
     )
     return Verdict.PASSED, (passed,), sentences(Verdict.PASSED)
 
@@ -136,6 +165,7 @@ def objections(
         "topics": tuple(_absent(run, topics, found)),
         **{kind.value: tuple(_against_budget(run, found, counts, kind)) for kind in _WORDS},
         "evidence": tuple(_without_evidence(run, found, counts)),
+        **({"past": tuple(_about_past(run, found.past))} if found.past else {}),
     }
 
 
@@ -187,7 +217,7 @@ def _without_evidence(run: MirrorTestRun, found: Found, counts: Counts) -> Itera
             Verdict.INCONCLUSIVE if reason in _UNKNOWN else Verdict.PASSED,
             f"{sums[reason]:,} records were not compared ({reason}): {few(tuple(places))}",
         )
-    if not counts.acknowledged:
+    if not counts.acknowledged and not _continued(found):
         yield Objection(
             Verdict.INCONCLUSIVE,
             f"the topics have no records on {run.source.alias}: nothing was compared",
@@ -203,6 +233,39 @@ def _without_evidence(run: MirrorTestRun, found: Found, counts: Counts) -> Itera
             Verdict.PASSED,
             f"the source received {found.lag:,} offsets during the audit: their records may be "
             "missing on the target",
+        )
+
+
+def _continued(found: Found) -> bool:
+    """Return True if the audit continued after an earlier one."""
+    return found.past is not None and found.past.since_ms is not None
+
+
+def _about_past(run: MirrorTestRun, past: AuditedPast) -> Iterator[Objection]:
+    """Yield the objections about the ranges of earlier audits, and about the new frontier."""
+    if past.changed:
+        yield Objection(
+            Verdict.FAILED,
+            "records have changed since an earlier audit compared them: "
+            f"{few(tuple(map(str, past.changed)))}",
+        )
+    if past.is_stored is False:
+        yield Objection(
+            Verdict.INCONCLUSIVE,
+            f"another audit has changed the frontier in topic {audits_topic(run.source.alias)} of "
+            f"{run.target.alias} since this audit began: audit again",
+        )
+    if past.begun_again:
+        yield Objection(
+            Verdict.PASSED,
+            "topics were created again since the last audit, and compared from their first "
+            f"record: {few(past.begun_again)}",
+        )
+    if past.unchecked:
+        yield Objection(
+            Verdict.PASSED,
+            f"{past.unchecked:,} of {past.blocks:,} blocks of earlier audits could not be checked "
+            "again: retention, compaction or a new topic may have changed them",
         )
 
 
@@ -248,6 +311,7 @@ def _outcome(run: MirrorTestRun, topics: Iterable[AuditedTopic], found: Found) -
         unlisted_ranges=unlisted,
         excluded=found.excluded[:MAX_EXCLUDED],
         lag=found.lag,
+        past=found.past,
     )
 
 

@@ -2,13 +2,15 @@
 
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
+from types import MappingProxyType
 
 from headrace.api import AuditStart, ClusterAccess, TopicPartition
 from headrace.errors import GaveUp
 from headrace.kafka import Position, replaced
 from headrace.mirror_test import AuditedTopic, MirrorTestRun
+from headrace_spark.audit.frontier import AuditedPartition, SourcePartition
 from headrace_spark.patient_admin import PatientAdmin
 from headrace_spark.records import OffsetRange
 
@@ -67,14 +69,27 @@ class Ranges:
     """Topics that are compacted on either side, with the retention of tombstones in ms."""
     stamped: frozenset[str]
     """Topics whose target has ``LogAppendTime``."""
+    resumed: Mapping[SourcePartition, AuditedPartition] = field(default_factory=dict)
+    """Partitions that are compared from their stored frontier."""
+    begun_again: frozenset[str] = frozenset()
+    """Topics with a frontier that are compared from the first record, because a topic was created
+    again."""
 
 
-def fix(run: MirrorTestRun, topics: Iterable[AuditedTopic], on_wait: Callable[[], None]) -> Ranges:
+def fix(
+    run: MirrorTestRun,
+    topics: Iterable[AuditedTopic],
+    on_wait: Callable[[], None],
+    known: Mapping[SourcePartition, AuditedPartition] = MappingProxyType({}),
+) -> Ranges:
     """Fix the offsets to compare, once the target has as many as the source had at the beginning.
 
     First the frontier of the source is fixed, then the end of the target, then the end of the
     source. The source range therefore contains the originals of all target records. Waiting ends
     after ``settleSeconds``. Raise ``GaveUp`` if a topic was replaced or truncated.
+
+    Partitions with a ``known`` frontier begin there, unless a topic was created again since.
+    Compacted topics are always compared from the first record.
     """
     audit = run.test.spec.audit
     assert audit is not None
@@ -102,15 +117,32 @@ def fix(run: MirrorTestRun, topics: Iterable[AuditedTopic], on_wait: Callable[[]
             strict=True,
         )
     ]
+    ids = [
+        {name: one.topic_id for name, one in admin.describe(names).items()}
+        for admin, _, names in sides
+    ]
+    compacted, stamped = _settings(sides[0][0], sides[1][0], topics)
+    begun_again = _begun_again(topics, ids[0], ids[1], known)
+    resumed = {
+        at: one for at, one in known.items() if at[0] not in compacted and at[0] not in begun_again
+    }
+    frontiers = (
+        {at: one.source_offset for at, one in resumed.items()},
+        {at: one.target_offset for at, one in resumed.items()},
+    )
     begun = []
-    for (admin, cluster, names), ats in zip(sides, partitions, strict=True):
+    for (admin, cluster, names), ats, of_side, frontier in zip(
+        sides, partitions, ids, frontiers, strict=True
+    ):
         oldest = admin.offsets(ats, Position.EARLIEST)
         ends = admin.offsets(ats, Position.LAST_STABLE)
-        start = _start(admin, audit.start_from, oldest, ends)
-        ids = {name: one.topic_id for name, one in admin.describe(names).items()}
-        begun.append(AuditedSide(cluster, names, ids, oldest, start, ends))
+        start = {**_start(admin, audit.start_from, oldest, ends)}
+        for at in ats:
+            if (stored := frontier.get((names[at.topic], at.partition))) is not None:
+                start[at] = min(max(stored, oldest[at]), ends[at])
+        begun.append(AuditedSide(cluster, names, of_side, oldest, start, ends))
     source, target = begun
-    frontier = source.end
+    end_of_source = source.end
     deadline = time.monotonic() + run.test.spec.settle_seconds
     while not _has_as_much(source, target) and time.monotonic() < deadline:
         on_wait()
@@ -119,8 +151,25 @@ def fix(run: MirrorTestRun, topics: Iterable[AuditedTopic], on_wait: Callable[[]
     source = replace(source, end=sides[0][0].offsets(partitions[0], Position.LAST_STABLE))
     for side, earlier in ((source, begun[0]), (target, begun[1])):
         check(side, earlier.end)
-    compacted, stamped = _settings(sides[0][0], sides[1][0], topics)
-    return Ranges(source, target, frontier, compacted, stamped)
+    return Ranges(source, target, end_of_source, compacted, stamped, resumed, begun_again)
+
+
+def _begun_again(
+    topics: Iterable[AuditedTopic],
+    source_ids: Mapping[str, str],
+    target_ids: Mapping[str, str],
+    known: Mapping[SourcePartition, AuditedPartition],
+) -> frozenset[str]:
+    """Return the topics of which one side was created again, or deleted, since its frontier."""
+    copies = {topic.source: topic.target for topic in topics}
+    return frozenset(
+        name
+        for (name, _), one in known.items()
+        if name not in source_ids
+        or copies[name] not in target_ids
+        or replaced(one.source_topic_id, source_ids[name])
+        or replaced(one.target_topic_id, target_ids[copies[name]])
+    )
 
 
 def check(side: AuditedSide, ends: Offsets) -> None:

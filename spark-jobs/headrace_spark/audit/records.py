@@ -126,7 +126,7 @@ def in_blocks(records: DataFrame, scales: Mapping[str, Scale], *, ordered: bool)
 
 def summarised(records: DataFrame) -> list[AuditBlock]:
     """Return the sums of each block. ``records`` are the result of ``in_blocks``."""
-    mixed = F.xxhash64("key_hash", "value_hash", "headers_hash", "timestamp_ms")
+    mixed = _mixed()
     weight = F.xxhash64("content", "timestamp_ms")
     weights = (weight.bitwiseAND(F.lit(PRIME)), F.shiftrightunsigned(weight, 33))
     row = F.col("row") % PRIME
@@ -143,6 +143,18 @@ def summarised(records: DataFrame) -> list[AuditBlock]:
         F.array(*(F.sum(weight * row % PRIME) for weight in weights)).alias("weighted"),
     )
     return [AuditBlock(**row.asDict()) for row in summaries.collect()]
+
+
+def sums_of_partitions(records: DataFrame) -> dict[tuple[str, int], tuple[int, int, int]]:
+    """Return count, XOR and sum of each partition, as ``summarised`` does for each block."""
+    mixed = _mixed()
+    sums = (F.count("*"), F.bit_xor(mixed), F.sum(mixed.bitwiseAND(F.lit(PRIME))))
+    found = records.groupBy("topic", "partition").agg(*sums)
+    return {(topic, partition): tuple(rest) for topic, partition, *rest in found.collect()}
+
+
+def _mixed() -> Column:
+    return F.xxhash64("key_hash", "value_hash", "headers_hash", "timestamp_ms")
 
 
 def of_blocks(records: DataFrame, keys: Collection[Key]) -> list[HashedRecord]:

@@ -8,15 +8,17 @@ import pytest
 from pyspark.sql import SparkSession
 
 from headrace.mirror_test import JAVA_OPTIONS, Stage
-from headrace.toolchain import find_java
+from headrace.toolchain import JarSet, find_java, jars
 
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
-    os.environ["JAVA_HOME"] = str(find_java().home)
+    java = find_java()
+    os.environ["JAVA_HOME"] = str(java.home)
     os.environ["PYSPARK_PYTHON"] = sys.executable
     session = (
         SparkSession.builder.master("local[1]")
+        .config("spark.jars", ",".join(map(str, jars(JarSet.SPARK_KAFKA, java))))
         .config("spark.driver.bindAddress", "127.0.0.1")
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.ui.enabled", "false")

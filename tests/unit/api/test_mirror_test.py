@@ -276,6 +276,17 @@ def test_what_names_no_topic(say: Say, template: str) -> None:
             ["spec.audit.topics: is required where there is no flowName"],
         ),
         (
+            mirror_test(audit={"recheck": "Full"}),
+            ['spec.audit.recheck: got "Full", Full goes with startFrom.mode: LastAudit only'],
+        ),
+        (
+            mirror_test(audit={"startFrom": {"mode": "LastAudit"}}, partitioning="Any"),
+            [
+                'spec.audit.startFrom.mode: got "LastAudit", LastAudit goes with partitioning: '
+                "Preserved only"
+            ],
+        ),
+        (
             mirror_test(
                 audit={"startFrom": {"mode": "Timestamp"}},
                 load={"messages": 5},

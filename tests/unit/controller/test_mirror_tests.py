@@ -15,9 +15,11 @@ from headrace.api import (
     ChaosAction,
     ChaosStep,
     FlowState,
+    Lag,
     MirrorTest,
     MirrorTestPhase,
     MirrorTestStatus,
+    PausedPartitions,
     Reason,
     Rehearsal,
     ReplicationFlow,
@@ -35,7 +37,7 @@ from headrace.controller.mirror_tests import (
     next_decision,
     next_scheduled,
 )
-from headrace.controller.mirror_tests.clean_up import build_clean_up
+from headrace.controller.mirror_tests.clean_up import build_clean_up, creates_topics
 from headrace.controller.mirror_tests.fault_jobs import build_chaos_pod
 from headrace.controller.mirror_tests.jobs import build_job
 from headrace.controller.mirror_tests.pods import TestPod, left_executors, left_jobs, read_pod
@@ -595,14 +597,55 @@ def test_faults_of_one_machine_are_refused_in_a_cluster(fault: dict[str, Any]) -
     assert "which only `headrace verify` makes" in message(step)
 
 
-def test_an_audit_is_refused_in_a_cluster() -> None:
-    step = decide(of_a_flow(audit={}), flow=flow("True"))
-    assert (reason(step), reason(step, "Stalled"), step.start) == (
-        "InvalidSpec",
-        "InvalidSpec",
-        None,
+def test_an_audit_only_compares() -> None:
+    test = of_a_flow(audit={})
+    step = decide(test, flow=flow("True"))
+    assert (step.start, step.status.phase) == (Stage.VERIFY, MirrorTestPhase.VERIFYING)
+    assert message(step) == "comparing the clusters"
+    run = TestRun(test, IMAGES)
+    assert run.stages == (Stage.VERIFY,)
+    assert not creates_topics(run)
+
+    # The flow of an audit that has begun may be paused. A deleted Job starts again.
+    assert decide(after(test, step), flow=None).start is Stage.VERIFY
+    jobs = {Stage.VERIFY: job(Stage.VERIFY, active=1)}
+    assert decide(after(test, step), jobs=jobs).start is None
+    judged = decide(after(test, step), jobs=jobs, report=report("Failed"))
+    assert judged.status.verdict is Verdict.FAILED
+    jobs = {Stage.VERIFY: ended(Stage.VERIFY, "Failed", "no node")}
+    step = decide(after(test, step), jobs=jobs)
+    assert step.status.verdict is Verdict.INCONCLUSIVE
+    assert message(step).startswith("the verifier ended without a report (no node)")
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"spec": {"state": FlowState.PAUSED}}, "its spec.state is Paused, and must be Running"),
+        (
+            {"spec": {"paused_partitions": (PausedPartitions(topic="orders"),)}},
+            "flow orders is paused in part: spec.pausedPartitions must be empty for an audit",
+        ),
+        (
+            {"status": {"lag": Lag(records=5_000, seconds=121)}},
+            "flow orders is about 121 s behind, more than 120 s (settleSeconds)",
+        ),
+        ({"status": {"lag": Lag(records=5_000, seconds=120)}}, ""),
+    ],
+)
+def test_an_audit_waits_until_its_flow_is_current(changes: dict[str, Any], why: str) -> None:
+    current = flow("True")
+    behind = current.model_copy(
+        update={
+            part: getattr(current, part).model_copy(update=new) for part, new in changes.items()
+        }
     )
-    assert "run `headrace verify FILE` where both clusters are reached" in message(step)
+    step = decide(of_a_flow(audit={}), flow=behind)
+    if why:
+        assert (reason(step), step.start) == ("WaitingForFlow", None)
+        assert why in message(step)
+    else:
+        assert step.start is Stage.VERIFY
 
 
 def test_a_rehearsal_is_refused_where_the_operator_may_not_have_flows_failed_over() -> None:

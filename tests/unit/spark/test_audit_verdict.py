@@ -2,8 +2,18 @@
 
 from typing import Any
 
+import pytest
+
 from headrace.api import MirrorTest, Verdict
-from headrace.mirror_test import AuditedTopic, ExcludedRange, Exclusion, FindingType, MirrorTestRun
+from headrace.mirror_test import (
+    AuditedPast,
+    AuditedTopic,
+    ChangedRange,
+    ExcludedRange,
+    Exclusion,
+    FindingType,
+    MirrorTestRun,
+)
 from headrace_spark.audit.comparing import Found, Totals
 from headrace_spark.audit.differences import HashedRecord, RecordDifference
 from headrace_spark.audit.judging import counts_of, judge, objections
@@ -124,3 +134,53 @@ def test_every_audit_has_the_same_checks() -> None:
         "alien": Verdict.PASSED,
         "evidence": Verdict.PASSED,
     }
+
+
+CHANGED = ChangedRange(
+    cluster="west", topic="orders", partition=0, first=5, last=9, expected=5, found=4
+)
+
+
+@pytest.mark.parametrize(
+    ("past", "records", "verdict", "reasons"),
+    [
+        (AuditedPast(), 0, Verdict.INCONCLUSIVE, ["the topics have no records on east: nothing"]),
+        (AuditedPast(), 9, Verdict.PASSED, ["all 9 records of 1 topic"]),
+        (AuditedPast(since_ms=1), 9, Verdict.PASSED, ["all 9 new records of 1 topic"]),
+        (AuditedPast(since_ms=1), 0, Verdict.PASSED, ["the source has no new records since"]),
+        (
+            AuditedPast(since_ms=1, is_stored=False),
+            9,
+            Verdict.INCONCLUSIVE,
+            ["another audit has changed the frontier in topic mm2-headrace-audits.east.internal"],
+        ),
+        (
+            AuditedPast(since_ms=1, changed=(CHANGED,)),
+            9,
+            Verdict.FAILED,
+            [
+                "records have changed since an earlier audit compared them: orders-0 offsets 5 to "
+                "9 of west"
+            ],
+        ),
+        (
+            AuditedPast(since_ms=1, blocks=7, unchecked=2, begun_again=("orders",)),
+            9,
+            Verdict.PASSED,
+            [
+                "all 9 new records",
+                "topics were created again since the last audit, and compared from their first "
+                "record: orders",
+                "2 of 7 blocks of earlier audits could not be checked again",
+            ],
+        ),
+    ],
+)
+def test_ranges_of_earlier_audits_are_judged(
+    past: AuditedPast, records: int, verdict: Verdict, reasons: list[str]
+) -> None:
+    found, why, warnings = judged(past=past, records=records)
+    assert found is verdict
+    assert [
+        text[: len(expected)] for text, expected in zip((*why, *warnings), reasons, strict=True)
+    ] == reasons

@@ -52,7 +52,7 @@ def fail(monkeypatch: pytest.MonkeyPatch, clock: FakeClock) -> Fail:
                     raise left[0] if always else left.pop(0)
                 return dict.fromkeys(of, 5)
 
-        monkeypatch.setattr(patient_admin, "Admin", Slow)
+        monkeypatch.setattr(patient_admin, "RightsAdmin", Slow)
         return asked
 
     return with_errors

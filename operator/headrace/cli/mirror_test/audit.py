@@ -30,7 +30,8 @@ _MANIFEST = "audit.yaml"
 @click.option(
     "--since",
     metavar="TIME",
-    help="Compare records from this time on, such as 2026-01-31T00:00:00Z. [default: all]",
+    help="Compare records from this time on, such as 2026-01-31T00:00:00Z, or from the frontier of "
+    "the last audit on (last-audit). [default: all]",
 )
 @click.option(
     "--settle",
@@ -84,6 +85,7 @@ def command(  # noqa: PLR0917 - click gives them by name
     Examples:
       headrace audit orders
       headrace audit orders --topic 'orders-.*' --since 2026-01-31T00:00:00Z
+      headrace audit orders --since last-audit
       headrace audit orders -o yaml > audit.yaml
     """
     with verdict_or_sentence(outputs):
@@ -117,10 +119,12 @@ def manifest_of(
     examples: str | None,
 ) -> dict[str, Any]:
     """Return the manifest of an audit of a flow. Fields with default values are omitted."""
+    last = since is not None and since.lower() == "last-audit"
+    start = {"mode": "LastAudit"} if last else {"mode": "Timestamp", "timestamp": since}
     fields = {
         "topics": list(topics),
         "exclude": list(exclude),
-        "startFrom": {"mode": "Timestamp", "timestamp": since} if since else None,
+        "startFrom": start if since else None,
         "examples": examples,
     }
     audit = {name: value for name, value in fields.items() if value}

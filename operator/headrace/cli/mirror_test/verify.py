@@ -233,13 +233,7 @@ def _verify(
     if flow is not None and test.spec.audit is not None:
         wait_until_current(flow, test.spec.settle_seconds)
     run = MirrorTestRun(name=_new_name(), test=resolved, secrets=secrets)
-    source_id, target_id = (_reach(cluster, timeout_s) for cluster in (run.source, run.target))
-    if source_id == target_id:
-        raise InvalidSpec(
-            f"{run.source.alias} ({run.source.bootstrap_servers}) and {run.target.alias} "
-            f"({run.target.bootstrap_servers}) are one cluster (id {source_id}): "
-            "a mirror test needs two"
-        )
+    run.check_clusters(*(_reach(cluster, timeout_s) for cluster in (run.source, run.target)))
     if resolved.spec.audit is not None:
         check_topics(run)
     folder = report or Path("headrace-reports") / test.metadata.name / run.name

@@ -97,6 +97,8 @@ class TopicCleanUp:
 def creates_topics(run: TestRun) -> bool:
     """Return True if the run created topics."""
     spec = run.test.spec
+    if spec.audit is not None:
+        return False
     adds = any(step.action is ChaosAction.ADD_TOPIC for step in spec.chaos)
     return not spec.load.names or adds
 

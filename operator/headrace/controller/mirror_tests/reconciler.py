@@ -324,7 +324,7 @@ class MirrorTestReconciler:
 
         Names are checked before anything is created. Raise errors as ``check_name`` does.
         """
-        needed = build_run(run) if stage is Stage.PROBE else []
+        needed = build_run(run) if stage is run.stages[0] else []
         jobs = {one: build_job(run, one) for one in (run.stages if needed else (stage,))}
         for manifest in (*needed, *jobs.values()):
             await check_name(self._client, run.test, manifest)

@@ -172,6 +172,8 @@ class TestRun:
     @property
     def stages(self) -> tuple[Stage, ...]:
         """Stages of the run. Chaos and rehearsal are included only if the test has them."""
+        if self.test.spec.audit is not None:
+            return (Stage.VERIFY,)
         without = {Stage.CHAOS: not self.steps, Stage.REHEARSAL: self.rehearsal is None}
         return tuple(stage for stage in Stage if not without.get(stage))
 

@@ -47,8 +47,8 @@ class RunReader:
     ) -> tuple[TestRun, ReplicationFlow | None]:
         """Return the run of a test, and the flow for which it may have to wait.
 
-        If Jobs exist, the run is read from their ConfigMap, so that a change of the flow does not
-        affect it. Otherwise it is built from the current flow.
+        If the run has begun, it is read from the ConfigMap of its Jobs, so that a change of the
+        flow does not affect it. Otherwise it is built from the current flow.
         """
         test = with_spark_defaults(test, self._settings.defaults)
         run = TestRun(
@@ -63,10 +63,11 @@ class RunReader:
             log_format=self._settings.log_format,
         )
         name = test.metadata.namespace, run.part("run")
-        kept = await self._client.get(CONFIG_MAP, *name) if has_jobs else None
+        begun = has_jobs or has_begun(test)
+        kept = await self._client.get(CONFIG_MAP, *name) if begun else None
         if kept is not None and owns(test, kept):
-            begun = test.model_copy(update={"spec": _spec(kept)})
-            return replace(run, test=begun, steps=_steps(kept), rehearsal=_rehearsal(kept)), None
+            stored = test.model_copy(update={"spec": _spec(kept)})
+            return replace(run, test=stored, steps=_steps(kept), rehearsal=_rehearsal(kept)), None
         flow = None if has_begun(test) else await self._flow(test)
         return replace(run, test=resolve(test, flow)) if flow else run, flow
 

@@ -76,12 +76,13 @@ class RunFacts:
     def since_s(self, time: datetime) -> float:
         """Return the seconds since a time of the cluster's clock.
 
-        If the operator's clock is ahead of the API server's, the probe's Job seems to have been
+        If the operator's clock is ahead of the API server's, the first Job seems to have been
         created before the start of the test. The difference is subtracted. If the difference
         exceeds the elapsed time, another operator's clock set the start, and nothing is subtracted.
         """
-        probe = (self.jobs or {}).get(Stage.PROBE)
-        ahead_s = max(0.0, (self.started - created_at(probe)).total_seconds()) if probe else 0.0
+        stage = Stage.PROBE if self.test.spec.audit is None else Stage.VERIFY
+        first = (self.jobs or {}).get(stage)
+        ahead_s = max(0.0, (self.started - created_at(first)).total_seconds()) if first else 0.0
         passed_s = (self.now - time).total_seconds()
         return passed_s - ahead_s if passed_s >= ahead_s else passed_s
 
@@ -212,10 +213,6 @@ _ONE_MACHINE = (
     "spec.chaos asks for faults of brokers or for commands, which only `headrace verify` makes, on "
     "its own machine: leave these steps out"
 )
-_AUDIT = (
-    "spec.audit compares topics from one machine: run `headrace verify FILE` where both clusters "
-    "are reached, and leave the test out of this cluster"
-)
 
 
 def next_decision(facts: RunFacts) -> StageDecision:
@@ -248,10 +245,8 @@ def _obstacle(facts: RunFacts) -> StageDecision | None:
     if has_begun(facts.test):
         return None
     spec = facts.test.spec
-    of_machine = any(step.action.is_of_machine for step in spec.chaos)
-    if spec.audit is not None or of_machine:
-        why = _ONE_MACHINE if of_machine else _AUDIT
-        return _waiting(facts, Reason.INVALID_SPEC, why, stalled=True)
+    if any(step.action.is_of_machine for step in spec.chaos):
+        return _waiting(facts, Reason.INVALID_SPEC, _ONE_MACHINE, stalled=True)
     if facts.breaks and not facts.may_break:
         return _waiting(facts, Reason.FORBIDDEN, _MAY_NOT_BREAK, stalled=True)
     if facts.rehearses and not facts.may_rehearse:
@@ -303,6 +298,7 @@ def _state(facts: RunFacts) -> RunState:
         probe_start_s=_START_S + test.spec.settle_seconds,
         chaos_start_s=_START_S,
         has_chaos=facts.breaks,
+        has_load=test.spec.audit is None,
         has_rehearsal=facts.rehearses,
         has_manifest=not any(
             pod.killed and not pod.executor for pod in of_stage(facts.pods, Stage.PRODUCE)
@@ -350,6 +346,19 @@ def _not_yet(facts: RunFacts) -> str:
     if ready is None or ready.status is not ConditionStatus.TRUE:
         why = f": {ready.message}" if ready and ready.message else ""
         return f"flow {name} is not Ready{why}"
+    return _not_current(facts.flow, facts.test.spec.settle_seconds) if facts.test.spec.audit else ""
+
+
+def _not_current(flow: ReplicationFlow, settle_s: int) -> str:
+    """Return the reason why an audit would report records that are not copied yet, or ""."""
+    name, lag = flow.metadata.name, flow.status.lag if flow.status else None
+    if flow.spec.paused_partitions:
+        return f"flow {name} is paused in part: spec.pausedPartitions must be empty for an audit"
+    if lag is not None and lag.seconds > settle_s:
+        return (
+            f"flow {name} is about {lag.seconds:,} s behind, more than {settle_s} s "
+            "(settleSeconds): records that it has not copied would be reported as missing"
+        )
     return ""
 
 

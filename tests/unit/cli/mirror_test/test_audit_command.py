@@ -72,7 +72,10 @@ def test_the_manifest_is_printed_and_nothing_is_run(
         words = ["audit", "orders", "--topic", "a", "--topic", "b.*", "--exclude", "b-old"]
         words += ["--since", "2026-01-31T00:00:00Z", "--settle", "0", "--examples", "Hashes"]
         assert main([*words, "-o", "yaml"]) == Exit.OK
-    printed = capsys.readouterr().out
+        printed = capsys.readouterr().out
+        assert main(["audit", "orders", "--since", "last-audit", "-o", "yaml"]) == Exit.OK
+        last = yaml.safe_load(capsys.readouterr().out)
+        assert last["spec"]["audit"] == {"startFrom": {"mode": "LastAudit"}}
     assert yaml.safe_load(printed)["spec"] == {
         "flowName": "orders",
         "settleSeconds": 0,
