@@ -80,6 +80,8 @@ class _Applied:
 
     A flow that is created again finds the children of the earlier one.
     """
+    flow: str
+    """Name of the owning flow."""
     digest: str
     """Digest of the manifest."""
     fields: str
@@ -108,7 +110,7 @@ class Children:
         if applied is None or applied.owner != owner:
             await check_name(self._client, flow, manifest)
         written = await self._client.apply(manifest, manager=OPERATOR_MANAGER)
-        self._applied[name] = _Applied(owner, wanted, _our_fields(written))
+        self._applied[name] = _Applied(owner, flow.metadata.name, wanted, _our_fields(written))
         if name[0] == DEPLOYMENT.name:
             self._templates[name] = written["spec"]["template"]
 
@@ -118,7 +120,7 @@ class Children:
         Raise errors as ``Client.delete`` does.
         """
         name = _child(flow, kind)
-        none = _Applied(flow.metadata.uid, "", _our_fields(None))
+        none = _Applied(flow.metadata.uid, flow.metadata.name, "", _our_fields(None))
         if self._applied.get(name) == none:
             return
         there = await self._client.get(kind, *name[1:])
@@ -172,7 +174,7 @@ class Children:
 
     async def verify(self, namespace: str, flow: str) -> None:
         """Read all children of a flow, because kopf misses deletions while its watch is closed."""
-        for name in [name for name in self._applied if name[1:] == (namespace, f"{flow}-driver")]:
+        for name in self._children(namespace, flow):
             object = await self._client.get(_KINDS[name[0]], namespace, name[2])
             applied = self._applied.get(name)  # ``observe`` may have been called
             if applied is not None and _our_fields(object) != applied.fields:
@@ -180,10 +182,16 @@ class Children:
 
     def forget(self, namespace: str, flow: str) -> None:
         """Forget a deleted flow. Its children will also be deleted."""
-        prefix = (namespace, f"{flow}-driver")
-        self._applied = {n: a for n, a in self._applied.items() if n[1:] != prefix}
-        self._refused.pop((DEPLOYMENT.name, *prefix), None)
-        self._templates.pop((DEPLOYMENT.name, *prefix), None)
+        for name in self._children(namespace, flow):
+            self._applied.pop(name)
+        deployment = DEPLOYMENT.name, namespace, f"{flow}-driver"
+        self._refused.pop(deployment, None)
+        self._templates.pop(deployment, None)
+
+    def _children(self, namespace: str, flow: str) -> list[ChildName]:
+        """Return the names of the applied children of a flow."""
+        applied = self._applied.items()
+        return [name for name, one in applied if (name[1], one.flow) == (namespace, flow)]
 
 
 def _revision(replica_set: Object) -> int:

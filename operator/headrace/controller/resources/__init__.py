@@ -4,7 +4,14 @@ Functions ``build_*`` return manifests, and other modules apply them. The golden
 ``tests/unit/controller/golden`` show the effect of a change.
 """
 
-from headrace.controller.resources.children import CONNECTORS, build_children, build_connector
+from headrace.controller.resources.children import (
+    CONNECTORS,
+    DRIVER_RULES,
+    FixedRole,
+    build_children,
+    build_connector,
+    build_role,
+)
 from headrace.controller.resources.deployment import (
     DriverDefaults,
     build_deployment,
@@ -15,10 +22,13 @@ from headrace.controller.resources.deployment import (
 
 __all__ = [
     "CONNECTORS",
+    "DRIVER_RULES",
     "DriverDefaults",
+    "FixedRole",
     "build_children",
     "build_connector",
     "build_deployment",
+    "build_role",
     "template_hash",
     "template_with",
     "with_defaults",
