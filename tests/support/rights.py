@@ -46,6 +46,35 @@ class Right:
     verb: str
 
 
+UNUSED: dict[Right, str] = {
+    Right(OPERATOR, "clusterroles.rbac.authorization.k8s.io", "bind"): (
+        "checked when the operator creates a RoleBinding, and logged as that request"
+    ),
+    Right(OPERATOR, "jobs.batch", "delete"): (
+        "ends the Jobs of a test that has a verdict, such as after a killed Spark driver (LONG=1)"
+    ),
+    Right(OPERATOR, "mirrortests.headrace.dev", "create"): "runs of a schedule",
+    Right(OPERATOR, "mirrortests.headrace.dev", "delete"): "runs that leave the history",
+    Right(OPERATOR, "networkpolicies.networking.k8s.io", "delete"): (
+        "driver.networkPolicy was switched off"
+    ),
+    Right(OPERATOR, "pods", "delete"): "executors that a killed Spark driver left (LONG=1)",
+    Right(OPERATOR, "replicasets.apps", "list"): (
+        "finds the newest drivers after `kubectl rollout restart` of a driver Deployment"
+    ),
+    Right(OPERATOR, "replicationflows.headrace.dev", "patch"): (
+        "resumes a flow that a killed chaos Job left paused"
+    ),
+    Right(DRIVERS, "replicationtasks.headrace.dev", "delete"): "a flow that has fewer tasks",
+    Right(SPARK, "pods", "delete"): "Spark deletes executors that failed",
+    Right(CHAOS, "deployments.apps/scale", "patch"): "step ScaleDeployment",
+    Right(REHEARSAL, "replicationflows.headrace.dev", "get"): "rehearsals (LONG=1)",
+    Right(REHEARSAL, "replicationflows.headrace.dev", "patch"): "rehearsals (LONG=1)",
+    Right(REHEARSAL, "replicationtasks.headrace.dev", "list"): "rehearsals (LONG=1)",
+}
+"""Reasons for permissions that no test uses in every session."""
+
+
 def granted(chart: Iterable[Document]) -> dict[Right, str]:
     """Return all permissions with their scopes, for the rendered objects of a chart."""
     rights: dict[Right, str] = {}
@@ -121,12 +150,10 @@ def _component(user: str) -> str | None:
     return next((one for name, one in _ACCOUNTS.items() if re.fullmatch(name, account)), None)
 
 
-def table(
-    rights: Mapping[Right, str], uses: Mapping[Right, int], reasons: Mapping[Right, str]
-) -> str:
+def table(rights: Mapping[Right, str], uses: Mapping[Right, int]) -> str:
     """Return a table in Markdown of all granted permissions."""
     rows = ["| component | resource | verb | scope | requests |", "| --- | --- | --- | --- | --- |"]
     for right, scope in sorted(rights.items()):
-        shown = uses.get(right) or f"none: {reasons.get(right, 'NO REASON')}"
+        shown = uses.get(right) or f"none: {UNUSED.get(right, 'NO REASON')}"
         rows.append(f"| {right.component} | {right.resource} | {right.verb} | {scope} | {shown} |")
     return "\n".join(rows)
