@@ -30,10 +30,11 @@ from headrace.datapath.lane import (
 )
 from headrace.datapath.mover import BatchMover
 from headrace.datapath.preserved.mover import PreservedMover
-from headrace.datapath.progress import PARTITIONS, ProgressLog
+from headrace.datapath.progress import ANCESTRY_PARTITION, PARTITIONS, ProgressLog
 from headrace.datapath.storing import ANSWER_S, Storing
 
 __all__ = [
+    "ANCESTRY_PARTITION",
     "ANSWER_S",
     "KAFKA",
     "PARTITIONS",

@@ -1,6 +1,7 @@
 """Internal topics on the target: compacted logs, readers and writers."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from types import MappingProxyType
 from typing import NamedTuple
 
 from headrace.api import ClusterAccess, TopicPartition
@@ -42,14 +43,17 @@ class TopicTail:
         *,
         partition: int = 0,
         start: int = 0,
+        settings: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         """Create a reader.
 
         ``admin`` is a client of ``cluster``, and ``start`` is the first offset to read.
+        ``settings`` are further settings of the consumer.
         """
         self._at = TopicPartition(topic, partition)
         self._cluster, self._admin, self._clients, self._clock = cluster, admin, clients, clock
         self._position = start
+        self._settings = settings
         self._consumer: Consumer | None = None
         self._renewal = Renewal()
 
@@ -112,6 +116,7 @@ class TopicTail:
                 # A new record ends the wait of a fetch. Between reads, the client sends one fetch a
                 # second.
                 "fetch.wait.max.ms": 1_000,
+                **self._settings,
             }
             self._consumer = self._clients.consumer(self._cluster, settings)
             assign(self._consumer, [(self._at, self._position)])
