@@ -1,7 +1,7 @@
 """``headrace failover``: fails a flow over, so that applications resume on its target."""
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,8 +13,9 @@ from headrace.cli.flow.flow_access import Document, of_flow, running_flow
 from headrace.cli.flow.flow_verbs import Flows
 from headrace.cli.screen.output import show_rows
 from headrace.connect.checkpoint.group_checkpoints import GroupCheckpoints
-from headrace.connect.checkpoint.groups import other_groups
+from headrace.connect.checkpoint.groups import GroupPartition, other_groups
 from headrace.connect.failover.survey import (
+    LateCommit,
     Survey,
     allow_writes,
     deny_writes,
@@ -54,6 +55,8 @@ class FailoverResult:
     lag: Mapping[str, int] = field(default_factory=dict)
     """Lag in records and seconds that the flow's drivers reported last."""
     problems: tuple[str, ...] = ()
+    late_commits: Mapping[GroupPartition, LateCommit] = field(default_factory=dict)
+    """Commits of groups on the source after their groups on the target were set."""
     losses_refused: bool = False
     """True if copies are incomplete and the user has not accepted exactly these partitions."""
 
@@ -88,6 +91,16 @@ def document(context: FlowContext, outcome: FailoverResult, *, state_set: bool) 
         "stateSet": state_set,
         "partitions": [_partition(at, outcome) for at in sorted(found.partitions)],
         "groups": _groups(outcome.groups) if outcome.groups else [],
+        "lateCommits": [
+            {
+                "group": position.group,
+                "topic": position.at.topic,
+                "partition": position.at.partition,
+                "sourceOffset": one.before,
+                "laterOffset": one.after,
+            }
+            for position, one in sorted(outcome.late_commits.items())
+        ],
         "losses": [
             {
                 **lost_offsets(at, one).model_dump(mode="json", by_alias=True),
@@ -211,16 +224,7 @@ def _sentences(found: _Json) -> list[str]:
             lines.append(
                 f"{found['flow']} is failed over{stopped}: start applications at the target."
             )
-    for group in dict.fromkeys(one["group"] for one in found["groups"]):
-        of_group = [one for one in found["groups"] if one["group"] == group]
-        skipped = sum(one["skipped"] or 0 for one in of_group)
-        again = sum(one["readAgain"] or 0 for one in of_group)
-        if skipped or again:
-            would = "would skip" if found["done"] == "dry run" else "skips"
-            lines.append(
-                f"Group {group} {would} at most {skipped:,} records at the target, and at most "
-                f"{again:,} are read again."
-            )
+    lines += _group_sentences(found)
     if not found["planned"]:
         lines.append(
             f"Not copied, as far as it is known: {found['notCopied']:,} offsets. The flow stored "
@@ -244,6 +248,37 @@ def _sentences(found: _Json) -> list[str]:
     elif found["losses"]:
         lines.append("These losses are accepted.")
     return lines + [f"But {problem}." for problem in found["problems"]]
+
+
+def _group_sentences(found: _Json) -> Iterator[str]:
+    for group in dict.fromkeys(one["group"] for one in found["groups"]):
+        of_group = [one for one in found["groups"] if one["group"] == group]
+        skipped = sum(one["skipped"] or 0 for one in of_group)
+        again = sum(one["readAgain"] or 0 for one in of_group)
+        if skipped or again:
+            would = "would skip" if found["done"] == "dry run" else "skips"
+            yield (
+                f"Group {group} {would} at most {skipped:,} records at the target, and at most "
+                f"{again:,} are read again."
+            )
+    for group in dict.fromkeys(one["group"] for one in found["lateCommits"]):
+        yield _late_commits([one for one in found["lateCommits"] if one["group"] == group])
+
+
+def _late_commits(commits: Sequence[_Json]) -> str:
+    """Return a sentence about the late commits of one group."""
+    changes = ", ".join(
+        f"{one['topic']}/{one['partition']} from "
+        f"{'none' if one['sourceOffset'] is None else one['sourceOffset']} to {one['laterOffset']}"
+        for one in commits[:_MOST]
+    )
+    more = len(commits) - _MOST
+    changes += f" and {more} more" if more > 0 else ""
+    count = sum(abs(one["laterOffset"] - (one["sourceOffset"] or 0)) for one in commits)
+    return (
+        f"Group {commits[0]['group']} committed on the source after its offset on the target was "
+        f"set, by {count:,} offsets: {changes}. Stop its clients, and run the command again."
+    )
 
 
 def _refusal(losses: Sequence[_Json]) -> str:
@@ -379,14 +414,19 @@ class _Run:
             if self._losses_refused(found):  # noticed when the flow stopped
                 return FailoverResult("refused", planned, found, losses_refused=True)
         switched, put_off = self._switch(found)
-        groups = GroupCheckpoints(self.context)
+        groups, late = GroupCheckpoints(self.context), dict[GroupPartition, LateCommit]()
         with closing(groups):
             if self.context.spec.checkpoints.enabled and not put_off:
-                settle_groups(self.context, groups) if planned else groups.apply_written()
+                if planned:
+                    late = settle_groups(self.context, groups)
+                else:
+                    groups.apply_written()
         problems = [str(error) for error in put_off.values()]
         problems += [str(groups.problem)] if groups.problem else []
         problems += self._untranslated()
-        return FailoverResult("failed over", planned, found, switched, groups, lag, tuple(problems))
+        return FailoverResult(
+            "failed over", planned, found, switched, groups, lag, tuple(problems), late
+        )
 
     def _losses_refused(self, found: Survey) -> bool:
         """Return True if losses are neither accepted by an option nor by an earlier fail-over.
@@ -471,12 +511,12 @@ class _Run:
         ends = {at: one.source_end for at, one in found.partitions.items()}
         found = self._survey()
         grew = {at: one.source_end - ends.get(at, 0) for at, one in found.partitions.items()}
-        if late := {at: more for at, more in grew.items() if more}:
+        late = {at: more for at, more in grew.items() if more}
+        if late or found.active:
             if runs:
                 self._set_state(FlowState.RUNNING)
-            raise Fatal(
-                f"{self.context.name} is not failed over, and keeps running: {growth(late)}"
-            )
+            reason = growth(late) if late else _in_use(self.context, found)
+            raise Fatal(f"{self.context.name} is not failed over, and keeps running: {reason}")
         if self._losses_refused(found):
             if runs:
                 self._set_state(FlowState.RUNNING)
@@ -566,13 +606,15 @@ def _why_not(context: FlowContext, found: Survey, *, behind: bool = False) -> li
             "declare a disaster with --source-is-gone"
         )
     if found.active:
-        why.append(
-            f"consumers of {', '.join(sorted(found.active))} still run at {context.source.name}: "
-            "stop them"
-        )
+        why.append(_in_use(context, found))
     waits = found.waits
     if paused := context.pauses.among(waits):
         why.append(f"{sentence({at: waits[at] for at in paused})} are paused: resume them")
     elif behind and waits:
         why.append(f"{sentence(waits)} are not copied, and the flow does not run: resume it")
     return why
+
+
+def _in_use(context: FlowContext, found: Survey) -> str:
+    groups = ", ".join(sorted(found.active))
+    return f"consumers of {groups} still run at {context.source.name}: stop them"
