@@ -6,7 +6,14 @@ librdkafka's errors into headrace's errors, whose messages say what failed and w
 ``journal`` reads and writes the topic in which mirror tests store their progress.
 """
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer
+from confluent_kafka import (
+    TIMESTAMP_LOG_APPEND_TIME,
+    Consumer,
+    KafkaError,
+    KafkaException,
+    Message,
+    Producer,
+)
 
 from headrace.kafka.admin import SHARE, Admin, Position, ensure_topic
 from headrace.kafka.admin_requests import Renewal, Renewed
@@ -48,6 +55,7 @@ __all__ = [
     "MECHANISMS",
     "NO_TOPIC_ID",
     "SHARE",
+    "TIMESTAMP_LOG_APPEND_TIME",
     "AccessDenied",
     "AclAdmin",
     "Admin",
