@@ -1,7 +1,7 @@
 """``headrace failover``: fails a flow over, so that applications resume on its target."""
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Any
@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from headrace.api import FlowState, TopicPartition, time_text
+from headrace.cli.flow.failover_groups import group_entries, group_sentences, late_entries
 from headrace.cli.flow.flow_access import Document, of_flow, running_flow
 from headrace.cli.flow.flow_verbs import Flows
 from headrace.cli.screen.output import show_rows
@@ -30,17 +31,10 @@ from headrace.connect.takeover.fenced import end_open_transactions
 from headrace.connect.topics.losses import lost_offsets
 from headrace.connect.topics.losses import sentence as loss_sentence
 from headrace.errors import Fatal, GaveUp, HeadraceError, InvalidSpec, Retriable
-from headrace.replication import Applied, Precision
 
 _Json = dict[str, Any]
 _MOST = 5
 _ONCE_RUNNING = "once it runs with spec.state Running, which this command did not set"
-_NOTES = {
-    Applied.ACTIVE: "left alone: it has members at the target",
-    Applied.FOREIGN: "left alone: consumers of the target have committed",
-    Applied.LATER: "left alone: the group of the target is further already",
-    Applied.REFUSED: "not set: the target refuses it",
-}
 
 
 @dataclass(frozen=True)
@@ -90,17 +84,8 @@ def document(context: FlowContext, outcome: FailoverResult, *, state_set: bool) 
         "planned": outcome.planned,
         "stateSet": state_set,
         "partitions": [_partition(at, outcome) for at in sorted(found.partitions)],
-        "groups": _groups(outcome.groups) if outcome.groups else [],
-        "lateCommits": [
-            {
-                "group": position.group,
-                "topic": position.at.topic,
-                "partition": position.at.partition,
-                "sourceOffset": one.before,
-                "laterOffset": one.after,
-            }
-            for position, one in sorted(outcome.late_commits.items())
-        ],
+        "groups": group_entries(outcome.groups) if outcome.groups else [],
+        "lateCommits": late_entries(outcome.late_commits),
         "losses": [
             {
                 **lost_offsets(at, one).model_dump(mode="json", by_alias=True),
@@ -138,25 +123,6 @@ def _partition(at: TopicPartition, outcome: FailoverResult) -> _Json:
         **({"unfenced": list(switched.progress.unfenced)} if switched else {}),
         **({"notStored": switched.unstored} if switched else {}),
     }
-
-
-def _groups(groups: GroupCheckpoints) -> list[_Json]:
-    left = groups.applier.left
-    return [
-        {
-            "group": position.group,
-            "topic": position.at.topic,
-            "partition": position.at.partition,
-            "sourceOffset": one.source_offset,
-            "translatedOffset": one.target_offset,
-            "targetOffset": (held := left.get(position)),
-            "skipped": None if held is None else max(0, held - one.target_offset),
-            "readAgain": None if held is None else max(0, one.target_offset - held),
-            "exact": groups.precision.get(position) is Precision.EXACT,
-            "note": _NOTES.get(groups.applier.found.get(position, Applied.SET), ""),
-        }
-        for position, one in sorted(groups.written.items(), key=lambda item: item[0])
-    ]
 
 
 def show_outcome(found: _Json, *, wide: bool = False) -> None:
@@ -224,7 +190,7 @@ def _sentences(found: _Json) -> list[str]:
             lines.append(
                 f"{found['flow']} is failed over{stopped}: start applications at the target."
             )
-    lines += _group_sentences(found)
+    lines += group_sentences(found)
     if not found["planned"]:
         lines.append(
             f"Not copied, as far as it is known: {found['notCopied']:,} offsets. The flow stored "
@@ -248,37 +214,6 @@ def _sentences(found: _Json) -> list[str]:
     elif found["losses"]:
         lines.append("These losses are accepted.")
     return lines + [f"But {problem}." for problem in found["problems"]]
-
-
-def _group_sentences(found: _Json) -> Iterator[str]:
-    for group in dict.fromkeys(one["group"] for one in found["groups"]):
-        of_group = [one for one in found["groups"] if one["group"] == group]
-        skipped = sum(one["skipped"] or 0 for one in of_group)
-        again = sum(one["readAgain"] or 0 for one in of_group)
-        if skipped or again:
-            would = "would skip" if found["done"] == "dry run" else "skips"
-            yield (
-                f"Group {group} {would} at most {skipped:,} records at the target, and at most "
-                f"{again:,} are read again."
-            )
-    for group in dict.fromkeys(one["group"] for one in found["lateCommits"]):
-        yield _late_commits([one for one in found["lateCommits"] if one["group"] == group])
-
-
-def _late_commits(commits: Sequence[_Json]) -> str:
-    """Return a sentence about the late commits of one group."""
-    changes = ", ".join(
-        f"{one['topic']}/{one['partition']} from "
-        f"{'none' if one['sourceOffset'] is None else one['sourceOffset']} to {one['laterOffset']}"
-        for one in commits[:_MOST]
-    )
-    more = len(commits) - _MOST
-    changes += f" and {more} more" if more > 0 else ""
-    count = sum(abs(one["laterOffset"] - (one["sourceOffset"] or 0)) for one in commits)
-    return (
-        f"Group {commits[0]['group']} committed on the source after its offset on the target was "
-        f"set, by {count:,} offsets: {changes}. Stop its clients, and run the command again."
-    )
 
 
 def _refusal(losses: Sequence[_Json]) -> str:
