@@ -48,6 +48,7 @@ from headrace.kafka.security import (
     protocol,
     read_credentials,
 )
+from headrace.kafka.throttle import SMALL_FETCH_BYTES, Throttle, Throttled
 from headrace.kafka.topic_admin import NO_TOPIC_ID, Topic, TopicConfig, replaced
 from headrace.kafka.wire import Committed, NoShareGroups
 
@@ -55,6 +56,7 @@ __all__ = [
     "MECHANISMS",
     "NO_TOPIC_ID",
     "SHARE",
+    "SMALL_FETCH_BYTES",
     "TIMESTAMP_LOG_APPEND_TIME",
     "AccessDenied",
     "AclAdmin",
@@ -75,6 +77,8 @@ __all__ = [
     "Replicas",
     "RightsAdmin",
     "SecretMissing",
+    "Throttle",
+    "Throttled",
     "Topic",
     "TopicConfig",
     "TopicRights",

@@ -41,7 +41,7 @@ Say = Callable[..., str]
 def copied(herder: StandaloneHerder, scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     """Copy ten records, of which a group has read nine."""
 
-    def context(flow: ReplicationFlow, *_: object) -> FlowContext:
+    def context(flow: ReplicationFlow, *_: object, **__: object) -> FlowContext:
         scene.context.change(flow)
         return scene.context
 
