@@ -12,14 +12,14 @@ from headrace.api import progress_topic
 from headrace.sandbox import SandboxCluster
 
 _BYTES_PER_S = 10_000
-_PROGRESS_BYTES = 30 * _BYTES_PER_S
+_PROGRESS_BYTES = 22 * _BYTES_PER_S
 """Size of the progress to read. Brokers allow ten to eleven seconds of the quota at once."""
 
 
 def test_progress_is_read_at_the_rate_of_a_low_quota(
     east: SandboxCluster, west: SandboxCluster, tmp_path: Path, wait_until: Callable[..., Any]
 ) -> None:
-    """Reading takes 19 s or more. Each attempt of the driver takes 10 s."""
+    """Reading takes 12 s or more. Each attempt of the driver takes 10 s."""
     alias = unique("slow")
     topic, progress = make_topic(spec(east), alias, 2), progress_topic(alias)
     copy = f"{alias}.{topic}"
