@@ -18,6 +18,7 @@ from headrace.kafka import (
     Producer,
     Renewal,
     Renewed,
+    Throttle,
     assign,
     ensure_topic,
     partition_of,
@@ -104,6 +105,7 @@ class ProgressLog:
         """Whether the topic was read to its end once."""
         self._changed = threading.Condition()
         self._stop = threading.Event()
+        self._throttle = Throttle(clock)
         self._silent = threading.Event()
         """Set if the consumer returns nothing although there is data. The consumer is then
         replaced."""
@@ -133,25 +135,35 @@ class ProgressLog:
 
         Raises:
             Retriable: Reading takes longer than ``timeout_s``.
+            Throttled: The reason is a quota, and ``on_throttled`` of the clients raises it.
         """
         self._read_earlier(timeout_s)
         ends = self._admin.offsets(
             [TopicPartition(self.topic, number) for number in range(PARTITIONS)], Position.LATEST
         )
-        with self._changed:
-            before = dict(self._read)
-            if not self._changed.wait_for(
-                lambda: all(self._read[at.partition] >= end for at, end in ends.items()), timeout_s
-            ):
-                if self._read == before:
-                    self._silent.set()
-                raise Retriable(
-                    f"could not read {self.topic} on {self._admin.name} to its end "
-                    f"within {timeout_s:.0f} s"
-                )
+        while not self._reaches(ends, timeout_s):
+            tried = f"read {self.topic} on {self._admin.name} to its end"
+            read = sum(min(self._read[at.partition], end) for at, end in ends.items())
+            self._clients.on_throttled(self._throttle.error(tried, read, sum(ends.values())))
         self._decide()
         with self._changed:
             self.was_read = True
+
+    def _reaches(self, ends: Mapping[TopicPartition, int], timeout_s: float) -> bool:
+        """Wait until these ends are read. Return False if brokers throttle the consumer."""
+        with self._changed:
+            before = dict(self._read)
+            if self._changed.wait_for(
+                lambda: all(self._read[at.partition] >= end for at, end in ends.items()), timeout_s
+            ):
+                return True
+            if self._throttle.active:
+                return False
+            if self._read == before:
+                self._silent.set()
+        raise Retriable(
+            f"could not read {self.topic} on {self._admin.name} to its end within {timeout_s:.0f} s"
+        )
 
     def get(self, key: ProgressKey, reset_ms: int = 0) -> Progress | None:
         """Return the last stored progress of a partition, or None.
@@ -381,17 +393,23 @@ class ProgressLog:
 
     def _follow(self) -> None:
         while not self._stop.is_set():
-            renewal = Renewal(self._target)
+            renewal, throttled = Renewal(self._target), self._throttle.seen
             self._silent.clear()
             try:
-                consumer = self._clients.consumer(self._target, _AS_IT_IS)
+                settings = {**_AS_IT_IS, **self._throttle.settings(PARTITIONS)}
+                consumer = self._clients.consumer(self._target, settings)
             except Retriable as error:
                 log.info("cannot follow progress, tried again", topic=self.topic, why=str(error))
                 self._stop.wait(1)
                 continue
             positions = self._read.items()
             assign(consumer, [(TopicPartition(self.topic, p), offset) for p, offset in positions])
-            while not (self._stop.is_set() or self._silent.is_set() or renewal.due):
+            while not (
+                self._stop.is_set()
+                or self._silent.is_set()
+                or renewal.due
+                or self._throttle.seen != throttled
+            ):
                 message = consumer.poll(0.2)
                 if message is not None:
                     self._take(message)

@@ -86,13 +86,6 @@ def loops(flows: Iterable[ReplicationFlow]) -> Iterator[tuple[ReplicationFlow, F
             yield there, field, f"{'.'.join(field)}: {loop_sentence(loop, back.metadata.name)}"
 
 
-_FOREIGN = (
-    "holds records that this flow has no progress of, of somebody else or of another tool: the "
-    "source's are appended behind them; give the copy another name (spec.replicationPolicy), or "
-    "delete it"
-)
-
-
 def check_foreign_data(
     context: FlowContext, topics: Mapping[str, int], existing: Set[str]
 ) -> Iterator[Finding]:
@@ -123,7 +116,13 @@ def check_foreign_data(
         return
     if foreign := {at.topic for at in filled if of[at] not in known}:
         subject = named("topic", foreign)
-        yield Finding(Location.TARGET, subject, what, CheckResult.WARNING, _FOREIGN)
+        why = (
+            "contains records for which this flow has no progress, and the flow would append the "
+            "source's records after them. If MirrorMaker 2 copied them, resume there by `headrace "
+            f"flow import mm2 {context.name}` before the flow starts. Otherwise give the copy "
+            "another name (spec.replicationPolicy)"
+        )
+        yield Finding(Location.TARGET, subject, what, CheckResult.WARNING, why)
     elif existing:
         yield Finding(Location.TARGET, subject, what, CheckResult.OK)
 

@@ -37,7 +37,7 @@ from headrace.connect.topics.rings import RingGuard
 from headrace.connect.topics.topic_deletion import DeletedTopics, TopicDeleter
 from headrace.connect.topics.topic_sync import AclSync, TopicConfigSync
 from headrace.errors import Fatal, HeadraceError, InvalidSpec, Retriable
-from headrace.kafka import AccessDenied
+from headrace.kafka import AccessDenied, Throttled
 from headrace.replication.splitting import (
     Growth,
     Split,
@@ -405,6 +405,6 @@ class SourceConnector(ThreadedUnit):
         try:
             yield
         except Retriable as error:
-            reason = error.reason if isinstance(error, AccessDenied) else unreachable
+            reason = error.reason if isinstance(error, AccessDenied | Throttled) else unreachable
             self.report_ready(ConditionStatus.FALSE, reason, str(error))
             raise

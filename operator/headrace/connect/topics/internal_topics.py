@@ -17,6 +17,7 @@ from headrace.kafka import (
     Position,
     Renewal,
     Renewed,
+    Throttle,
     assign,
     ensure_topic,
     is_about_group,
@@ -56,6 +57,9 @@ class TopicTail:
         self._settings = settings
         self._consumer: Consumer | None = None
         self._renewal = Renewal()
+        self._throttle = Throttle(clock)
+        self._throttled = False
+        """Whether the consumer was opened after the first delay."""
 
     def read(self) -> Iterator[Message]:
         """Yield the records since the last call; the first call begins at ``start``.
@@ -64,6 +68,7 @@ class TopicTail:
 
         Raises:
             Retriable: A broker does not respond.
+            Throttled: A quota delays the records, and ``on_throttled`` of the clients raises it.
             Fatal: The permission to read is missing.
         """
         end = self._admin.offsets([self._at], Position.LATEST)[self._at]
@@ -74,17 +79,22 @@ class TopicTail:
                 f"{self._position}: it was made again"
             )
         tried = f"read topic {self._at.topic} on {self._admin.name}"
-        received_s = self._clock.monotonic()
+        received_s = reported_s = self._clock.monotonic()
         while self._position < end:
+            now_s = self._clock.monotonic()
+            if self._throttle.active:
+                if now_s - reported_s > _SILENCE_S:
+                    reported_s = now_s
+                    self._clients.on_throttled(self._throttle.error(tried, self._position, end))
+            elif now_s - received_s > _SILENCE_S:
+                self.close()
+                raise Retriable(f"could not {tried}: no record within {_SILENCE_S:.0f} s")
             with translated(tried):
                 messages = self._opened().consume(_BATCH, 0.2)
             for message in messages:
                 yield from self._taken(message, tried)
             if messages:
                 received_s = self._clock.monotonic()
-            elif self._clock.monotonic() - received_s > _SILENCE_S:
-                self.close()
-                raise Retriable(f"could not {tried}: no record within {_SILENCE_S:.0f} s")
 
     def close(self) -> None:
         """Close the client. The next read continues at the current offset."""
@@ -105,10 +115,10 @@ class TopicTail:
             raise translate(error, tried)
 
     def _opened(self) -> Consumer:
-        if self._consumer is not None and self._renewal.due:
+        if self._renewal.due or self._throttle.seen != self._throttled:
             self.close()
         if self._consumer is None:
-            self._renewal = Renewal(self._cluster)
+            self._renewal, self._throttled = Renewal(self._cluster), self._throttle.seen
             settings = {
                 # Compaction and retention move the start of the log. Deleted records are not
                 # needed.
@@ -117,6 +127,7 @@ class TopicTail:
                 # second.
                 "fetch.wait.max.ms": 1_000,
                 **self._settings,
+                **self._throttle.settings(1),
             }
             self._consumer = self._clients.consumer(self._cluster, settings)
             assign(self._consumer, [(self._at, self._position)])
