@@ -22,7 +22,7 @@ Products of two numbers below it can be summed over 2**32 records without exceed
 """
 
 _BLOCK = 65_536
-_MOST = 100_000
+_MAX_BLOCKS = 100_000
 """Maximum number of blocks, times partitions, of one side. They take 20 MB."""
 _CONTENT = ("seq", "key", "value_hash", "headers_hash", "timestamp_ms")
 _PLACE = ("topic", "producer", "own", "found_in", "partition")
@@ -124,7 +124,7 @@ def size_of(manifest: LoadManifest) -> int:
     """Return the number of sequence numbers in a block."""
     partitions = {topic.name: topic.partitions for topic in manifest.topics}
     rows = sum(stream.sent * partitions.get(stream.topic, 1) for stream in manifest.streams)
-    return max(_BLOCK, -(-rows // _MOST))
+    return max(_BLOCK, -(-rows // _MAX_BLOCKS))
 
 
 def number(run: str, size: int) -> Column:
@@ -172,7 +172,7 @@ Stream = tuple[str, str]
 
 
 @dataclass(frozen=True)
-class Doubts:
+class SuspectBlocks:
     """Blocks whose records must be compared one by one."""
 
     keys: frozenset[Key]
@@ -212,7 +212,7 @@ class Doubts:
 
 def doubts(
     source: list[Block], target: list[Block], manifest: LoadManifest, *, same_offsets: bool = False
-) -> Doubts:
+) -> SuspectBlocks:
     """Return the doubtful blocks of a mirror that preserves partitions.
 
     With ``same_offsets``, the mirror also preserves offsets, and ``summarised`` used them.
@@ -233,7 +233,7 @@ def doubts(
             (b.key for b in chain(source, target) if b.key[:2] in streams),
         )
     )
-    return Doubts(keys, streams)
+    return SuspectBlocks(keys, streams)
 
 
 def _different(source: list[Block], target: list[Block], same_offsets: bool) -> Iterator[Key]:

@@ -144,7 +144,7 @@ def _reported(run: MirrorTestRun, kind: type[Document], key: str) -> Document | 
         ) from error
 
 
-_WITHIN_S = 120.0
+_TIMEOUT_S = 120.0
 """Time to retry a write, which is enough for an API server's restart or upgrade."""
 
 
@@ -160,6 +160,6 @@ def put(where: str, key: str, text: str) -> None:
 async def _put(namespace: str, name: str, key: str, text: str) -> None:
     client, patch = await connect("the verifier"), {"data": {key: text}}
     try:
-        await retried(lambda: client.patch(CONFIG_MAP, namespace, name, patch), _WITHIN_S)
+        await retried(lambda: client.patch(CONFIG_MAP, namespace, name, patch), _TIMEOUT_S)
     finally:
         await client.close()

@@ -30,7 +30,7 @@ from headrace_spark import messages
 from headrace_spark.live_metrics import SequenceCounts
 from headrace_spark.session import now_ms, steady_ms
 
-MOST_PER_SECOND = 20_000
+MAX_PER_SECOND = 20_000
 """Maximum rate of the load, per consumer, at which the mirror's own share is measured.
 
 Above this rate, the consumer of the source takes CPU time from the consumer of the target in the
@@ -74,12 +74,12 @@ def times_both(run: MirrorTestRun, partitions: int) -> bool:
     preserved = run.test.spec.partitioning is Partitioning.PRESERVED
     readers = consumers(run, partitions) if preserved else 1
     rate = load.messages_per_second
-    return rate is not None and rate * len(run.first_topics) <= MOST_PER_SECOND * readers
+    return rate is not None and rate * len(run.first_topics) <= MAX_PER_SECOND * readers
 
 
 BEHIND_MS = 1_000
 """A consumer that has not waited for messages for this time, in ms, may be behind."""
-_AT_ONCE = 500
+_MAX_MESSAGES_PER_CALL = 500
 """Maximum number of available messages to fetch in one call."""
 
 
@@ -115,7 +115,7 @@ class Following:
         Raises:
             HeadraceError: The client reported a permanent error.
         """
-        found = self._consumer.consume(_AT_ONCE, 0)
+        found = self._consumer.consume(_MAX_MESSAGES_PER_CALL, 0)
         if not found:
             message = self._consumer.poll(wait_s)
             self._waited_at_ms = self._clock()
@@ -139,7 +139,7 @@ class Following:
         return journal.is_record(message, f"read {at} of {self._cluster}")
 
 
-LONGEST_MS = 3_600_000
+MAX_LATENCY_MS = 3_600_000
 """Maximum latency that is counted, 1 h. Longer ones count as 1 h to limit the number of buckets."""
 
 
@@ -163,7 +163,7 @@ class LatencyHistogram:
         is True if they may have waited for the consumer.
         """
         for sent_ms, count in sent.items():
-            latency_ms = min(seen_ms - sent_ms, LONGEST_MS)
+            latency_ms = min(seen_ms - sent_ms, MAX_LATENCY_MS)
             if latency_ms < 0:
                 self.before_sent += count
                 latency_ms = 0
@@ -208,7 +208,7 @@ def seconds(consumers: Sequence[LatencyHistogram]) -> tuple[Second, ...]:
 
 log = logs.get_logger(__name__)
 
-MOST = 200_000
+MAX_UNMATCHED = 200_000
 """Maximum number of messages that were received on one side only, 50 MB.
 
 Beyond it the oldest ones are discarded and not measured. Duplicates on the target are also
@@ -227,7 +227,7 @@ class Crossings:
     Messages that were received on one side only are kept until they arrive on the other.
     """
 
-    def __init__(self, most: int = MOST) -> None:
+    def __init__(self, most: int = MAX_UNMATCHED) -> None:
         self.measured = LatencyHistogram()
         self._most = most
         self._lock = Lock()
@@ -337,7 +337,7 @@ START_S = 900.0
 
 On Kubernetes the load waits for the chaos Job, its image and its executors, for up to 300 s each.
 """
-QUIET_S = 10.0
+QUIET_PERIOD_S = 10.0
 """Maximum time without records from a target that has more records."""
 
 Sentinel = tuple[str, int]
@@ -471,10 +471,10 @@ class Watch:
             ends = Admin(self._run.target).offsets(self._next, Position.LAST_STABLE)
         except HeadraceError:
             return False
-        quiet_at = time.monotonic() + QUIET_S
+        quiet_at = time.monotonic() + QUIET_PERIOD_S
         while any(self._next[at] < end for at, end in ends.items()):
             if self._take():
-                quiet_at = time.monotonic() + QUIET_S
+                quiet_at = time.monotonic() + QUIET_PERIOD_S
             elif time.monotonic() > quiet_at:
                 return False
         return True

@@ -33,10 +33,11 @@ filters = st.builds(
 )
 header_changes = st.builds(
     HeaderChanges,
-    remove=st.lists(st.sampled_from(NAMES), max_size=2).map(tuple),
+    remove=st.lists(st.sampled_from(NAMES), max_size=2, unique=True).map(tuple),
     add=st.lists(
         st.builds(AddedHeader, name=st.sampled_from(NAMES), value=st.sampled_from(VALUES)),
         max_size=2,
+        unique_by=lambda header: header.name,
     ).map(tuple),
 )
 compressions = st.builds(Compression, type=st.sampled_from(CompressionType)) | st.sampled_from(

@@ -109,7 +109,8 @@ COMMANDS: dict[str, dict[str, str]] = {
     "docs/fail-over.md": {
         "headrace failover FLOW --dry-run": _LOCAL,
         "headrace failover FLOW\n": _LOCAL,
-        "kubectl patch": _OBJECTS,
+        'kubectl patch rflow/orders --type=merge -p \'{"spec": {"sourceWatch"': _OBJECTS,
+        'kubectl patch rflow/orders --type=merge -p \'{"spec": {"state"': _OBJECTS,
         "headrace job": _OBJECTS,
         "headrace failover FLOW --source-is-gone": NotRun(
             "It needs a source that has ended. `integration/test_fail_over.py` runs the command."

@@ -14,7 +14,7 @@ from headrace.api import (
     TaskPhase,
     TaskType,
     TopicPartitions,
-    condition,
+    find_condition,
 )
 from headrace.api.partitions import TopicPartition
 from headrace.assign import TaskId
@@ -231,14 +231,14 @@ class Scene:
 
     def stops(self, at: TopicPartition) -> bool:
         """Return whether a partition is reported as stopped until a user acts."""
-        ready = condition(self.task.status.conditions, ConditionType.READY)
+        ready = find_condition(self.task.status.conditions, ConditionType.READY)
         stopped = ready is not None and f"{at} is not copied" in ready.message
         return stopped or self.phase is TaskPhase.FAILED
 
     @property
     def lost_data(self) -> str:
         """The message of the condition."""
-        lost = condition(self.task.status.conditions, ConditionType.DATA_LOSS_DETECTED)
+        lost = find_condition(self.task.status.conditions, ConditionType.DATA_LOSS_DETECTED)
         return lost.message if lost else ""
 
     @property

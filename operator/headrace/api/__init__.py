@@ -19,10 +19,10 @@ from headrace.api.conditions import (
     CONDITIONS,
     Readiness,
     Reporter,
-    condition,
     conditions_of,
-    dated,
+    find_condition,
     reported_by,
+    with_transition_times,
 )
 from headrace.api.flow import (
     DeliveryMode,
@@ -62,7 +62,7 @@ from headrace.api.labels import (
     label_value,
     standby_label,
 )
-from headrace.api.manifest_errors import Mistake
+from headrace.api.manifest_errors import ManifestMistake
 from headrace.api.manifests import InvalidManifest, Manifest, load
 from headrace.api.meta import (
     API_VERSION,
@@ -204,13 +204,13 @@ __all__ = [
     "LossCause",
     "LostOffsets",
     "Manifest",
+    "ManifestMistake",
     "MessageFormat",
     "MirrorTest",
     "MirrorTestCounts",
     "MirrorTestPhase",
     "MirrorTestSpec",
     "MirrorTestStatus",
-    "Mistake",
     "Model",
     "OAuth",
     "ObjectMeta",
@@ -254,15 +254,14 @@ __all__ = [
     "acls_topic",
     "audits_topic",
     "checkpoints_topic",
-    "condition",
     "conditions_of",
     "connect_offsets_topic",
-    "dated",
     "denials_topic",
     "desired_drivers",
     "dump",
     "dump_work",
     "earlier_name",
+    "find_condition",
     "format_ranges",
     "has_ended",
     "is_internal",
@@ -281,4 +280,5 @@ __all__ = [
     "time_text",
     "wants_watch",
     "watches_source",
+    "with_transition_times",
 ]

@@ -6,7 +6,7 @@ from enum import StrEnum
 from fnmatch import fnmatchcase
 from typing import NamedTuple
 
-from headrace.api.model import AtLeastOne, Breach, Model, Rule
+from headrace.api.model import AtLeastOne, Model, Rule, RuleViolation
 
 _TLS = "use tls"
 _PLACEMENT = "headrace assigns partitions itself and joins no consumer group"
@@ -301,13 +301,13 @@ class Compression(Model):
         ),
     )
 
-    def _breaches(self) -> Iterator[Breach]:
+    def _breaches(self) -> Iterator[RuleViolation]:
         if self.level is None:
             return
         if self.type not in HIGHEST_LEVELS:
-            yield Breach(("level",), _NO_LEVEL)
+            yield RuleViolation(("level",), _NO_LEVEL)
         elif self.level > HIGHEST_LEVELS[self.type]:
-            yield Breach(("level",), _too_high(self.type))
+            yield RuleViolation(("level",), _too_high(self.type))
 
 
 AS_ON_SOURCE = Compression()

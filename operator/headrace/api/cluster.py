@@ -13,13 +13,13 @@ from pydantic import Field
 from headrace.api.client_settings import CONFIG_RULES, Compression, config_problem
 from headrace.api.meta import ObjectMeta
 from headrace.api.model import (
-    Breach,
     Flag,
     Label,
     Matching,
     Model,
     Name,
     Rule,
+    RuleViolation,
     Text,
     Unquoted,
     Whole,
@@ -85,9 +85,9 @@ class TrustedCertificate(Model):
     def __str__(self) -> str:
         return str(self.use(""))
 
-    def _breaches(self) -> Iterator[Breach]:
+    def _breaches(self) -> Iterator[RuleViolation]:
         if (self.secret_name is None) == (self.config_map_name is None):
-            yield Breach((), _ONE_HOLDER)
+            yield RuleViolation((), _ONE_HOLDER)
 
 
 CONFIG_MAPS = "_configmaps"
@@ -178,9 +178,9 @@ class OAuth(Model):
         for place, trusted in enumerate(self.trusted_certificates):
             yield trusted.use(f"{field}.trustedCertificates[{place}]")
 
-    def _breaches(self) -> Iterator[Breach]:
+    def _breaches(self) -> Iterator[RuleViolation]:
         if any(n == "auth" or not n.isascii() or not n.isalpha() for n in self.extensions):
-            yield Breach(("extensions",), _EXTENSION_RULE)
+            yield RuleViolation(("extensions",), _EXTENSION_RULE)
 
 
 _FOR_A_PASSWORD = "is required with type: Plain, ScramSha256 or ScramSha512"
@@ -254,23 +254,23 @@ class Authentication(Model):
         if self.oauth is not None:
             yield from self.oauth.uses()
 
-    def _breaches(self) -> Iterator[Breach]:
+    def _breaches(self) -> Iterator[RuleViolation]:
         by_token = self.type is AuthenticationType.OAUTH_BEARER
         named = self.username or self.username_from
         for field, value in (("username", named), ("password", self.password)):
             if value is None and not by_token:
-                yield Breach((field,), _FOR_A_PASSWORD)
+                yield RuleViolation((field,), _FOR_A_PASSWORD)
         for field, found in (
             ("username", self.username),
             ("usernameFrom", self.username_from),
             ("password", self.password),
         ):
             if found is not None and by_token:
-                yield Breach((field,), _OF_A_PASSWORD)
+                yield RuleViolation((field,), _OF_A_PASSWORD)
         if self.username is not None and self.username_from is not None:
-            yield Breach(("usernameFrom",), _ONE_USERNAME)
+            yield RuleViolation(("usernameFrom",), _ONE_USERNAME)
         if (self.oauth is not None) is not by_token:
-            yield Breach(("oauth",), _FOR_TOKENS if by_token else _OF_TOKENS)
+            yield RuleViolation(("oauth",), _FOR_TOKENS if by_token else _OF_TOKENS)
 
 
 _PORT = r"([1-9]\d{0,3}|[1-5]\d{4}|6[0-4]\d{3}|65[0-4]\d\d|655[0-2]\d|6553[0-5])"
@@ -346,10 +346,10 @@ class ClusterSpec(Model):
         if self.authentication is not None:
             yield from self.authentication.uses()
 
-    def _breaches(self) -> Iterator[Breach]:
+    def _breaches(self) -> Iterator[RuleViolation]:
         for setting, value in self.config.items():
             if problem := config_problem(setting, value):
-                yield Breach(("config", setting), problem)
+                yield RuleViolation(("config", setting), problem)
 
 
 class TargetClusterSpec(ClusterSpec):
@@ -382,12 +382,12 @@ BETWEEN_CLUSTERS = (
 compare two lists of brokers in different order."""
 
 
-def breaches_between(source: ClusterSpec, target: ClusterSpec) -> Iterator[Breach]:
+def breaches_between(source: ClusterSpec, target: ClusterSpec) -> Iterator[RuleViolation]:
     """Yield the reasons why ``spec.source`` and ``spec.target`` are not two clusters."""
     if source.alias == target.alias:
-        yield Breach(("target", "alias"), _OTHER_ALIAS)
+        yield RuleViolation(("target", "alias"), _OTHER_ALIAS)
     if _addresses(source) == _addresses(target):
-        yield Breach(("target", "bootstrapServers"), _OTHER_BROKERS)
+        yield RuleViolation(("target", "bootstrapServers"), _OTHER_BROKERS)
 
 
 def _addresses(cluster: ClusterSpec) -> set[str]:
@@ -460,16 +460,16 @@ class Secret(Model):
         """Its folder in the folder of Secrets."""
         return self.metadata.name
 
-    def _breaches(self) -> Iterator[Breach]:
+    def _breaches(self) -> Iterator[RuleViolation]:
         for field in ("data", "stringData"):
             for key in self.data if field == "data" else self.string_data:
                 if not re.fullmatch(KEY, key):
-                    yield Breach((field, key), _KEY_RULE)
+                    yield RuleViolation((field, key), _KEY_RULE)
         for key, text in self.data.items():
             try:
                 _decode(text)
             except ValueError:  # binascii.Error is one
-                yield Breach(("data", key), "must be base64 (stringData takes plain text)")
+                yield RuleViolation(("data", key), "must be base64 (stringData takes plain text)")
 
 
 class ConfigMap(Model):
@@ -496,10 +496,10 @@ class ConfigMap(Model):
         """Its folder in the folder of Secrets."""
         return f"{CONFIG_MAPS}/{self.metadata.name}"
 
-    def _breaches(self) -> Iterator[Breach]:
+    def _breaches(self) -> Iterator[RuleViolation]:
         for key in self.data:
             if not re.fullmatch(KEY, key):
-                yield Breach(("data", key), _CONFIG_MAP_KEY_RULE)
+                yield RuleViolation(("data", key), _CONFIG_MAP_KEY_RULE)
 
 
 def _decode(text: str) -> bytes:

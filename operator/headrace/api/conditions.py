@@ -115,12 +115,12 @@ def reported_by(reporter: Reporter) -> tuple[ConditionType, ...]:
     return tuple(one.type for one in CONDITIONS if one.reporters & reporter)
 
 
-def condition(of: Iterable[Condition], type: ConditionType) -> Condition | None:
+def find_condition(of: Iterable[Condition], type: ConditionType) -> Condition | None:
     """Return the condition of this type, if there is one."""
-    return next((condition for condition in of if condition.type is type), None)
+    return next((one for one in of if one.type is type), None)
 
 
-def dated(
+def with_transition_times(
     conditions: Iterable[Condition],
     before: Iterable[Condition],
     now: datetime,
@@ -192,4 +192,4 @@ def conditions_of(
         for type, status in wanted
     ]
     known = before.conditions if before else ()
-    return dated((*conditions, *others), known, now, generation)
+    return with_transition_times((*conditions, *others), known, now, generation)

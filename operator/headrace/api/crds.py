@@ -14,7 +14,7 @@ import yaml
 from headrace import __version__
 from headrace.api.flow import ReplicationFlow
 from headrace.api.manifest_errors import Schema, resolve
-from headrace.api.meta import API_VERSION, LONGEST_NAME
+from headrace.api.meta import API_VERSION, MAX_NAME_LENGTH
 from headrace.api.mirror_test import MirrorTest
 from headrace.api.model import REQUIRED, RULES, SERVER_DEFAULT, Model
 from headrace.api.task import ReplicationTask
@@ -38,7 +38,7 @@ _COPIED = (
 )
 _RULE = ("rule", "message", "fieldPath", "reason")
 """Keys of a rule, in the order of reading; pydantic sorts by name."""
-_LONGEST_WORD = 316
+_MAX_WORD_LENGTH = 316
 """Maximum length of a status word; Kubernetes' limit for the type of a condition."""
 
 Types = dict[str, Schema]
@@ -81,7 +81,7 @@ def _value(schema: Schema, in_status: bool) -> Schema:
         made["default"] = {} if schema["type"] == "object" else schema["default"]
     if "enum" in schema and in_status:
         # Open: an operator that is newer than these definitions may know another word.
-        made["maxLength"] = _LONGEST_WORD
+        made["maxLength"] = _MAX_WORD_LENGTH
     elif "enum" in schema:
         made["enum"] = schema["enum"]
     return made
@@ -219,7 +219,7 @@ FLOWS = CustomResource(
         "statusReplicasPath": ".status.replicas",
         "labelSelectorPath": ".status.selector",
     },
-    longest_name=LONGEST_NAME,
+    longest_name=MAX_NAME_LENGTH,
 )
 TESTS = CustomResource(
     MirrorTest,
@@ -245,7 +245,7 @@ TESTS = CustomResource(
         Column("Message", _ready("message"), wide=True),
     ),
     selectable=(".spec.flowName", ".status.phase", ".status.verdict"),
-    longest_name=LONGEST_NAME,
+    longest_name=MAX_NAME_LENGTH,
 )
 TASKS = CustomResource(
     ReplicationTask,

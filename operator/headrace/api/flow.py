@@ -20,7 +20,6 @@ from headrace.api.meta import name_breaches as object_name_breaches
 from headrace.api.model import (
     FILLED_IN_BY_SERVER,
     AtLeastOne,
-    Breach,
     Count,
     Flag,
     Matching,
@@ -28,6 +27,7 @@ from headrace.api.model import (
     OnlyWith,
     Regex,
     Rule,
+    RuleViolation,
     Share,
     Text,
     Topic,
@@ -121,18 +121,20 @@ _INTERNAL = (
 )
 
 
-def name_breaches(renames: Mapping[str, str]) -> Iterator[Breach]:
+def name_breaches(renames: Mapping[str, str]) -> Iterator[RuleViolation]:
     """Yield the breaches of single names, and of two topics with one name."""
     counts = Counter(renames.values())
     for topic, renamed in renames.items():
         at = ("renames", topic)
         if topic == HEARTBEATS:
-            yield Breach(at, _OWN)
+            yield RuleViolation(at, _OWN)
         elif is_internal(topic) or is_internal(renamed):
-            yield Breach(at, _INTERNAL)
+            yield RuleViolation(at, _INTERNAL)
         elif counts[renamed] > 1:
             others = sorted(one for one, name in renames.items() if name == renamed)
-            yield Breach(at, f"must be another name: {' and '.join(others)} would be one topic")
+            yield RuleViolation(
+                at, f"must be another name: {' and '.join(others)} would be one topic"
+            )
 
 
 def copy_breaches(
@@ -140,7 +142,7 @@ def copy_breaches(
     include: Sequence[str],
     exclude: Sequence[str],
     taken: Mapping[str, str],
-) -> Iterator[Breach]:
+) -> Iterator[RuleViolation]:
     """Yield the breaches of names that the flow also gives to other topics.
 
     ``include`` and ``exclude`` select the topics that it copies. ``taken`` has names on the target
@@ -154,11 +156,11 @@ def copy_breaches(
     for topic, renamed in renames.items():
         at = ("replicationPolicy", "renames", topic)
         if not copied(topic):
-            yield Breach(at, f"is not copied: spec.topics does not match {topic}")
+            yield RuleViolation(at, f"is not copied: spec.topics does not match {topic}")
         elif renamed in taken:
-            yield Breach(at, f"must be another name: {renamed} is {taken[renamed]}")
+            yield RuleViolation(at, f"must be another name: {renamed} is {taken[renamed]}")
         elif renamed not in renames and copied(renamed):
-            yield Breach(
+            yield RuleViolation(
                 at,
                 f"must be another name: the source's {renamed} is copied, too, and keeps its name; "
                 "rename it, or exclude it in spec.topics",
@@ -417,7 +419,7 @@ class OnRecordError(Model):
 
     rules = _DEAD_LETTER_TOPIC.rules
 
-    def _breaches(self) -> Iterator[Breach]:
+    def _breaches(self) -> Iterator[RuleViolation]:
         yield from _DEAD_LETTER_TOPIC.breaches(self.dead_letter_topic, self.action)
 
 
@@ -443,9 +445,9 @@ class Policy(Model):
         *_RENAMES.rules,
     )
 
-    def _breaches(self) -> Iterator[Breach]:
+    def _breaches(self) -> Iterator[RuleViolation]:
         if self.type not in _POLICIES and self.type.lower() in map(str.lower, _POLICIES):
-            yield Breach(("type",), _SPELLING)
+            yield RuleViolation(("type",), _SPELLING)
         yield from _RENAMES.breaches(self.renames, self.type)
         yield from name_breaches(self.renames or {})
 
@@ -526,7 +528,7 @@ class ReplicationFlowSpec(Model):
         *OFFSETS_RULES,
     )
 
-    def _breaches(self) -> Iterator[Breach]:
+    def _breaches(self) -> Iterator[RuleViolation]:
         yield from breaches_between(self.source, self.target)
         yield from offsets_breaches(self)
         yield from copy_breaches(
@@ -580,5 +582,5 @@ class ReplicationFlow(Model):
     status: ReplicationFlowStatus | None = None
     """Observed state, written by headrace."""
 
-    def _breaches(self) -> Iterator[Breach]:
+    def _breaches(self) -> Iterator[RuleViolation]:
         yield from object_name_breaches(self.metadata)

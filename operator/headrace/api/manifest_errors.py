@@ -91,7 +91,7 @@ _SENTENCES = _WRONG_TYPE | {
 
 
 @dataclass(frozen=True)
-class Mistake:
+class ManifestMistake:
     """One thing that is wrong, in one place."""
 
     file: Path
@@ -117,7 +117,7 @@ def path_text(path: Sequence[Key]) -> str:
     return "".join(plain).removeprefix(".")
 
 
-def shown(value: object) -> str | None:
+def format_value(value: object) -> str | None:
     """Return a plain value as in a manifest, cut to a line's length; None for anything else."""
     if not isinstance(value, str | int | float):
         return None
@@ -173,7 +173,7 @@ def _given(detail: ErrorDetails, data: Any) -> str | None:
         return "text"  # for example a password where its Secret is to be named
     if isinstance(data, dict | list) and detail["type"] in _WRONG_TYPE:
         return "a mapping" if isinstance(data, dict) else "a list"
-    return shown(data)
+    return format_value(data)
 
 
 _REMOVED: dict[tuple[Key, ...], str] = {

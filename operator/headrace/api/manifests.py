@@ -15,7 +15,7 @@ from pydantic import ValidationError
 
 from headrace.api.cluster import ConfigMap, Secret
 from headrace.api.flow import ReplicationFlow
-from headrace.api.manifest_errors import Key, Mistake, explain, one_of, shown
+from headrace.api.manifest_errors import Key, ManifestMistake, explain, format_value, one_of
 from headrace.api.meta import API_VERSION
 from headrace.api.mirror_test import MirrorTest
 from headrace.errors import InvalidSpec
@@ -52,18 +52,18 @@ def _standard_input() -> str:
     return sys.stdin.buffer.read().decode()
 
 
-def read(file: Path) -> tuple[list[Document], list[Mistake]]:
+def read(file: Path) -> tuple[list[Document], list[ManifestMistake]]:
     """Return the documents of ``file`` and its YAML errors, without empty documents."""
     try:
         text = _standard_input() if file == STANDARD_INPUT else file.read_text(encoding="utf-8")
     except OSError as error:
-        return [], [Mistake(file, None, (), f"cannot be read: {error.strerror}")]
+        return [], [ManifestMistake(file, None, (), f"cannot be read: {error.strerror}")]
     except UnicodeDecodeError:
-        return [], [Mistake(file, None, (), "cannot be read: it is not UTF-8 text")]
+        return [], [ManifestMistake(file, None, (), "cannot be read: it is not UTF-8 text")]
     return read_text(file, text)
 
 
-def read_text(file: Path, text: str) -> tuple[list[Document], list[Mistake]]:
+def read_text(file: Path, text: str) -> tuple[list[Document], list[ManifestMistake]]:
     """Return the documents of a text, and its mistakes as YAML. Empty documents are left out.
 
     Args:
@@ -71,7 +71,7 @@ def read_text(file: Path, text: str) -> tuple[list[Document], list[Mistake]]:
         text: The YAML.
     """
     documents: list[Document] = []
-    mistakes: list[Mistake] = []
+    mistakes: list[ManifestMistake] = []
     try:
         for node in yaml.compose_all(text, _Loader):
             builder = _Builder(file)
@@ -82,13 +82,17 @@ def read_text(file: Path, text: str) -> tuple[list[Document], list[Mistake]]:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         what = " ".join(part for part in (error.context, error.problem) if part)
-        mistakes.append(Mistake(file, mark.line + 1 if mark else None, (), f"is not YAML: {what}"))
+        mistakes.append(
+            ManifestMistake(file, mark.line + 1 if mark else None, (), f"is not YAML: {what}")
+        )
     except RecursionError:
-        mistakes.append(Mistake(file, None, (), "is nested too deeply"))
+        mistakes.append(ManifestMistake(file, None, (), "is nested too deeply"))
     except yaml.YAMLError as error:
-        mistakes.append(Mistake(file, None, (), f"is not YAML: {' '.join(str(error).split())}"))
+        mistakes.append(
+            ManifestMistake(file, None, (), f"is not YAML: {' '.join(str(error).split())}")
+        )
     if not documents and not mistakes:
-        mistakes.append(Mistake(file, None, (), "holds no document"))
+        mistakes.append(ManifestMistake(file, None, (), "holds no document"))
     return documents, mistakes
 
 
@@ -111,7 +115,7 @@ class _Builder:
         self._inside: set[yaml.Node] = set()
         self._merged: set[yaml.Node] = set()
         self.lines: dict[tuple[Key, ...], int] = {}
-        self.mistakes: list[Mistake] = []
+        self.mistakes: list[ManifestMistake] = []
 
     def build(self, node: yaml.Node, path: tuple[Key, ...], line: int | None = None) -> Any:
         """Return the data of ``node``; errors are noted, and their nodes are left out."""
@@ -167,7 +171,7 @@ class _Builder:
 
     def _wrong(self, path: tuple[Key, ...], what: str, node: yaml.Node | None = None) -> None:
         line = node.start_mark.line + 1 if node else self.lines[path]
-        self.mistakes.append(Mistake(self._file, line, path, what))
+        self.mistakes.append(ManifestMistake(self._file, line, path, what))
 
 
 Object = ReplicationFlow | MirrorTest | Secret | ConfigMap
@@ -197,10 +201,10 @@ class Manifest:
     documents: Mapping[tuple[str, str, str], Document] = field(default_factory=dict)
     """Where each is written, by kind, namespace and name."""
 
-    def mistake(self, found: Object, path: tuple[Key, ...], sentence: str) -> Mistake:
+    def mistake(self, found: Object, path: tuple[Key, ...], sentence: str) -> ManifestMistake:
         """``sentence`` with the place of the field at ``path``."""
         document = self.documents[_identity(found)]
-        return Mistake(document.file, document.line(path), (), sentence)
+        return ManifestMistake(document.file, document.line(path), (), sentence)
 
     @property
     def objects(self) -> tuple[Object, ...]:
@@ -211,7 +215,7 @@ class Manifest:
 class InvalidManifest(InvalidSpec):
     """Files with mistakes; the message lists them, one a line."""
 
-    def __init__(self, mistakes: Sequence[Mistake]) -> None:
+    def __init__(self, mistakes: Sequence[ManifestMistake]) -> None:
         self.mistakes = tuple(mistakes)
         super().__init__("\n".join(map(str, self.mistakes)))
 
@@ -221,7 +225,7 @@ def load(paths: Sequence[Path]) -> Manifest:
 
     Raise InvalidManifest (an InvalidSpec) with every mistake of every file.
     """
-    mistakes: list[Mistake] = []
+    mistakes: list[ManifestMistake] = []
     objects: dict[tuple[str, str, str], Object] = {}
     written: dict[tuple[str, str, str], Document] = {}
     for file in dict.fromkeys(_files(paths, mistakes)):
@@ -260,19 +264,19 @@ def _identity(found: Object) -> tuple[str, str, str]:
     return found.kind, found.metadata.namespace, found.metadata.name
 
 
-def _files(paths: Sequence[Path], mistakes: list[Mistake]) -> Iterator[Path]:
+def _files(paths: Sequence[Path], mistakes: list[ManifestMistake]) -> Iterator[Path]:
     for path in paths:
         if path.is_dir():
             files = sorted(file for file in path.iterdir() if file.suffix in SUFFIXES)
             if not files:
                 what = f"is a folder without {' and '.join(SUFFIXES)} files"
-                mistakes.append(Mistake(path, None, (), what))
+                mistakes.append(ManifestMistake(path, None, (), what))
             yield from files
         else:
             yield path
 
 
-def _object(document: Document) -> Object | list[Mistake]:
+def _object(document: Document) -> Object | list[ManifestMistake]:
     if not isinstance(document.data, dict):
         return [_mistake(document, (), "is no object: it has no fields")]
     name = document.data.get("kind")
@@ -291,12 +295,12 @@ def _object(document: Document) -> Object | list[Mistake]:
         return kind.model_validate(document.data, by_alias=True, by_name=False)
     except ValidationError as error:
         return [
-            Mistake(document.file, document.line(path), path, allowed, given)
+            ManifestMistake(document.file, document.line(path), path, allowed, given)
             for path, allowed, given in explain(error, kind, document.data)
         ]
 
 
 def _mistake(
     document: Document, path: tuple[Key, ...], allowed: str, given: object = None
-) -> Mistake:
-    return Mistake(document.file, document.line(path), path, allowed, shown(given))
+) -> ManifestMistake:
+    return ManifestMistake(document.file, document.line(path), path, allowed, format_value(given))

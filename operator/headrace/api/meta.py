@@ -9,16 +9,16 @@ from pydantic import BeforeValidator, Field, JsonValue
 from headrace.api.model import (
     BY_TYPE,
     REQUIRED_BY_SERVER,
-    Breach,
     Count,
     Label,
     Model,
     Name,
+    RuleViolation,
     Timestamp,
 )
 
 API_VERSION: Final = "headrace.dev/v1beta1"
-LONGEST_NAME: Final = 52
+MAX_NAME_LENGTH: Final = 52
 """Maximum length of a name that a user gives. With a suffix such as ``-producer`` it must be a
 valid label value and a valid Job name, which have at most 63 characters. CronJob has the same
 limit.
@@ -57,12 +57,12 @@ class ObjectMeta(Model):
     """Managers of the fields, recorded by the API server."""
 
 
-def name_breaches(metadata: ObjectMeta) -> Iterator[Breach]:
+def name_breaches(metadata: ObjectMeta) -> Iterator[RuleViolation]:
     """Yield the reasons why children cannot be named after the object."""
-    if len(metadata.name) > LONGEST_NAME:
-        yield Breach(
+    if len(metadata.name) > MAX_NAME_LENGTH:
+        yield RuleViolation(
             ("metadata", "name"),
-            f"must have at most {LONGEST_NAME} characters: what belongs to it is named after it",
+            f"must have at most {MAX_NAME_LENGTH} characters: what belongs to it is named after it",
         )
 
 

@@ -10,15 +10,15 @@ from pydantic import Field
 
 from headrace.api.cluster import BETWEEN_CLUSTERS, ClusterSpec, breaches_between
 from headrace.api.cron import Cron
-from headrace.api.meta import API_VERSION, LONGEST_NAME, Conditions, ObjectMeta, name_breaches
+from headrace.api.meta import API_VERSION, MAX_NAME_LENGTH, Conditions, ObjectMeta, name_breaches
 from headrace.api.model import (
-    Breach,
     Count,
     Flag,
     Matching,
     Model,
     Name,
     Rule,
+    RuleViolation,
     Text,
     Timestamp,
     Whole,
@@ -401,41 +401,41 @@ class MirrorTestSpec(Model):
         """Whether the test sends nothing itself and starts others, by schedule or window."""
         return self.schedule is not None or self.load.is_endless
 
-    def _breaches(self) -> Iterator[Breach]:
+    def _breaches(self) -> Iterator[RuleViolation]:
         clusters = {"source": self.source, "target": self.target}
         if self.flow_name is None:
             for field, cluster in clusters.items():
                 if cluster is None:
-                    yield Breach((field,), _NO_FLOW)
+                    yield RuleViolation((field,), _NO_FLOW)
             if any(step.action.needs_flow for step in self.chaos):
-                yield Breach(("chaos",), _NO_FLOW_TO_BREAK)
+                yield RuleViolation(("chaos",), _NO_FLOW_TO_BREAK)
         else:
             for field, cluster in clusters.items():
                 if cluster is not None:
-                    yield Breach((field,), _FLOW_HAS_CLUSTER)
+                    yield RuleViolation((field,), _FLOW_HAS_CLUSTER)
             if self.target_topic != BY_SOURCE:
-                yield Breach(("targetTopic",), _FLOW_HAS_POLICY)
+                yield RuleViolation(("targetTopic",), _FLOW_HAS_POLICY)
         if self.source and self.target:
             yield from breaches_between(self.source, self.target)
         if (
             self.budgets.unequal_offsets is not None
             and self.partitioning is not Partitioning.PRESERVED
         ):
-            yield Breach(("budgets", "unequalOffsets"), _NO_ONE_LOG)
+            yield RuleViolation(("budgets", "unequalOffsets"), _NO_ONE_LOG)
         if self.schedule and self.load.is_endless:
-            yield Breach(("schedule",), _NO_SCHEDULE)
+            yield RuleViolation(("schedule",), _NO_SCHEDULE)
         yield from self._audit_breaches()
         yield from self._schedule_breaches()
         yield from self._rehearsal_breaches()
         yield from self._chaos_breaches()
 
-    def _audit_breaches(self) -> Iterator[Breach]:
+    def _audit_breaches(self) -> Iterator[RuleViolation]:
         if self.audit is None:
             return
         if self.audit.topics is None and self.flow_name is None:
-            yield Breach(("audit", "topics"), _NO_FLOW)
+            yield RuleViolation(("audit", "topics"), _NO_FLOW)
         if self.audit.is_incremental and self.partitioning is not Partitioning.PRESERVED:
-            yield Breach(("audit", "startFrom", "mode"), ONLY_PRESERVED)
+            yield RuleViolation(("audit", "startFrom", "mode"), ONLY_PRESERVED)
         # A resolved test is written with every default, so only a value that differs was chosen.
         chosen = {
             ("load",): self.load != Load(),
@@ -448,9 +448,9 @@ class MirrorTestSpec(Model):
         }
         for path, given in chosen.items():
             if given:
-                yield Breach(path, NOT_BESIDE_AUDIT)
+                yield RuleViolation(path, NOT_BESIDE_AUDIT)
 
-    def _schedule_breaches(self) -> Iterator[Breach]:
+    def _schedule_breaches(self) -> Iterator[RuleViolation]:
         if self.schedule is None:
             without_effect = {
                 "timeZone": self.time_zone is not None,
@@ -459,29 +459,31 @@ class MirrorTestSpec(Model):
             }
             for field, given in without_effect.items():
                 if given:
-                    yield Breach((field,), _NEEDS_SCHEDULE)
+                    yield RuleViolation((field,), _NEEDS_SCHEDULE)
         if self.suspend and not self.repeats:
-            yield Breach(("suspend",), _NEEDS_REPETITION)
+            yield RuleViolation(("suspend",), _NEEDS_REPETITION)
         if self.time_zone is not None and not _is_zone(self.time_zone):
-            yield Breach(("timeZone",), _NO_ZONE)
+            yield RuleViolation(("timeZone",), _NO_ZONE)
 
-    def _rehearsal_breaches(self) -> Iterator[Breach]:
+    def _rehearsal_breaches(self) -> Iterator[RuleViolation]:
         if self.rehearsal and self.flow_name is None:
-            yield Breach(("rehearsal",), _NO_FLOW_TO_SWITCH)
+            yield RuleViolation(("rehearsal",), _NO_FLOW_TO_SWITCH)
         if self.rehearsal and self.load.is_endless:
-            yield Breach(("rehearsal",), _NO_REHEARSAL_END)
+            yield RuleViolation(("rehearsal",), _NO_REHEARSAL_END)
 
-    def _chaos_breaches(self) -> Iterator[Breach]:
+    def _chaos_breaches(self) -> Iterator[RuleViolation]:
         steps = list(enumerate(self.chaos))
         percents = [(i, step.at_percent) for i, step in steps if step.at_percent is not None]
         seconds = [(i, step.at_seconds) for i, step in steps if step.at_seconds is not None]
         for field, moments in (("atPercent", percents), ("atSeconds", seconds)):
             for (_, before), (index, moment) in pairwise(moments):
                 if moment < before:
-                    yield Breach(("chaos", index, field), f"must not be before {before}, above it")
+                    yield RuleViolation(
+                        ("chaos", index, field), f"must not be before {before}, above it"
+                    )
         if self.load.messages is None:
             for index, _ in percents:
-                yield Breach(("chaos", index, "atPercent"), _A_PART)
+                yield RuleViolation(("chaos", index, "atPercent"), _A_PART)
         load = self.load
         what, end = "the load", load.duration_seconds
         if load.is_endless:
@@ -489,22 +491,22 @@ class MirrorTestSpec(Model):
         for index, moment in seconds:
             if end is not None and moment > end:
                 words = f"must not be after the end of {what}, at {end}"
-                yield Breach(("chaos", index, "atSeconds"), words)
+                yield RuleViolation(("chaos", index, "atSeconds"), words)
         for index, step in steps:
             if step.action is ChaosAction.ADD_TOPIC and load.duration_seconds is None:
-                yield Breach(("chaos", index, "action"), _NO_SHARE)
+                yield RuleViolation(("chaos", index, "action"), _NO_SHARE)
             if step.action.is_of_load and load.is_endless:
-                yield Breach(("chaos", index, "action"), _NO_END)
+                yield RuleViolation(("chaos", index, "action"), _NO_END)
             if step.partitions is not None and self.partitioning is Partitioning.BY_KEY:
-                yield Breach(("chaos", index, "action"), _KEYS_MOVE)
+                yield RuleViolation(("chaos", index, "action"), _KEYS_MOVE)
 
 
-LONGEST_SCHEDULED_NAME = LONGEST_NAME - 9
+MAX_SCHEDULED_NAME_LENGTH = MAX_NAME_LENGTH - 9
 """Maximum name of a test with a schedule: ``-`` and the minute, in 8 digits until 2160, are
 appended for its runs.
 """
 _SHORTER_NAME = (
-    f"needs a metadata.name of at most {LONGEST_SCHEDULED_NAME} characters: "
+    f"needs a metadata.name of at most {MAX_SCHEDULED_NAME_LENGTH} characters: "
     "runs are named after it and the time"
 )
 
@@ -543,21 +545,21 @@ class MirrorTest(Model):
             at="spec",
         ),
         Rule(
-            f"!has(self.spec.schedule) || size(self.metadata.name) <= {LONGEST_SCHEDULED_NAME}",
+            f"!has(self.spec.schedule) || size(self.metadata.name) <= {MAX_SCHEDULED_NAME_LENGTH}",
             _SHORTER_NAME,
             at="spec.schedule",
         ),
         Rule(
             "!has(self.spec.load) || !has(self.spec.load.durationSeconds)"
             " || self.spec.load.durationSeconds > 0"
-            f" || size(self.metadata.name) <= {LONGEST_SCHEDULED_NAME}",
+            f" || size(self.metadata.name) <= {MAX_SCHEDULED_NAME_LENGTH}",
             f"a load without end {_SHORTER_NAME}",
             at="spec.load",
         ),
     )
 
-    def _breaches(self) -> Iterator[Breach]:
+    def _breaches(self) -> Iterator[RuleViolation]:
         yield from name_breaches(self.metadata)
-        if self.spec.repeats and len(self.metadata.name) > LONGEST_SCHEDULED_NAME:
+        if self.spec.repeats and len(self.metadata.name) > MAX_SCHEDULED_NAME_LENGTH:
             field = ("schedule",) if self.spec.schedule else ("load", "durationSeconds")
-            yield Breach(("spec", *field), _SHORTER_NAME)
+            yield RuleViolation(("spec", *field), _SHORTER_NAME)

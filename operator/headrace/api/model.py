@@ -163,7 +163,7 @@ BY_NAME: Final = Once(("name",))
 
 
 @dataclass(frozen=True)
-class Breach:
+class RuleViolation:
     """A rule about more than one field that an object breaks."""
 
     at: tuple[str | int, ...]
@@ -173,7 +173,7 @@ class Breach:
 
 
 def refusal(allowed: str) -> PydanticCustomError:
-    """Return the error of a field that breaks a rule; ``allowed`` as in :class:`Breach`."""
+    """Return the error of a field that breaks a rule; ``allowed`` as in :class:`RuleViolation`."""
     return PydanticCustomError("rule", "{allowed}", {"allowed": allowed})
 
 
@@ -192,7 +192,7 @@ class Model(BaseModel):
     immutable fields.
     """
 
-    def _breaches(self) -> Iterator[Breach]:
+    def _breaches(self) -> Iterator[RuleViolation]:
         """Every rule between fields that this object breaks; types that have such rules say."""
         return iter(())
 
@@ -244,7 +244,7 @@ class Matching:
     regex: str
     """In the syntax that Python and RE2 share."""
     allowed: str
-    """Allowed values, as in :class:`Breach`."""
+    """Allowed values, as in :class:`RuleViolation`."""
     pattern: bool = False
     """Say it in OpenAPI instead of CEL, without words: for text too long for CEL's budget, and for
     int-or-string."""
@@ -399,12 +399,12 @@ class OnlyWith:
     def _only(self) -> str:
         return f"goes with {self.of}: {self.choice} only"
 
-    def breaches(self, value: object, chosen: str) -> Iterator[Breach]:
+    def breaches(self, value: object, chosen: str) -> Iterator[RuleViolation]:
         """Yield the breach of a value of the field, beside what was chosen."""
         if chosen == self.choice and value is None:
-            yield Breach((self.field,), self._required)
+            yield RuleViolation((self.field,), self._required)
         if chosen != self.choice and value is not None:
-            yield Breach((self.field,), self._only)
+            yield RuleViolation((self.field,), self._only)
 
     @property
     def rules(self) -> tuple[Rule, Rule]:

@@ -15,11 +15,11 @@ from headrace.api.cluster import TargetClusterSpec
 from headrace.api.model import (
     BY_PARTITION,
     FILLED_IN_BY_SERVER,
-    Breach,
     Count,
     Model,
     OnlyWith,
     Rule,
+    RuleViolation,
     Timestamp,
     Topic,
 )
@@ -72,9 +72,9 @@ class Offsets(Model):
         ),
     )
 
-    def _breaches(self) -> Iterator[Breach]:
+    def _breaches(self) -> Iterator[RuleViolation]:
         if self.mode is OffsetsMode.TRANSLATED and self.holes is not GapPolicy.MARKERS:
-            yield Breach(("holes",), _NO_HOLES)
+            yield RuleViolation(("holes",), _NO_HOLES)
 
 
 class _Spec(Protocol):
@@ -176,12 +176,12 @@ OFFSETS_RULES = (
 )
 
 
-def offsets_breaches(spec: _Spec) -> Iterator[Breach]:
+def offsets_breaches(spec: _Spec) -> Iterator[RuleViolation]:
     """Yield the parts of a spec that contradict its ``offsets``."""
     if spec.offsets.mode is OffsetsMode.PRESERVED:
         for one in _EXCLUDED:
             if one.breach(one.value(spec)):
-                yield Breach(one.path, one.sentence)
+                yield RuleViolation(one.path, one.sentence)
 
 
 class StartMode(StrEnum):
@@ -240,10 +240,10 @@ class StartFrom(Model):
 
     rules = (*_TIMESTAMP.rules, *_OFFSETS.rules)
 
-    def _breaches(self) -> Iterator[Breach]:
+    def _breaches(self) -> Iterator[RuleViolation]:
         yield from _TIMESTAMP.breaches(self.timestamp, self.mode)
         yield from _OFFSETS.breaches(self.offsets, self.mode)
         counts = Counter(one.at for one in self.offsets or ())
         for index, one in enumerate(self.offsets or ()):
             if counts[one.at] > 1:
-                yield Breach(("offsets", index), f"must list partition {one.at} only once")
+                yield RuleViolation(("offsets", index), f"must list partition {one.at} only once")

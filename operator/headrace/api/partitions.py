@@ -215,7 +215,7 @@ class Resets:
     """``None`` is the whole topic, also what is added to it later."""
 
     @classmethod
-    def asked(cls, metadata: ObjectMeta) -> Self:
+    def from_metadata(cls, metadata: ObjectMeta) -> Self:
         """Return the resets in a flow's annotation; raise ``InvalidSpec`` if it cannot be read."""
         text = metadata.annotations.get(RESET_ANNOTATION, "")
         try:
@@ -266,7 +266,7 @@ class Resets:
         }
         return type(self)({topic: times for topic, times in left.items() if times})
 
-    def also(self, topic: str, numbers: Iterable[int] | None, now_ms: int) -> Self:
+    def with_reset(self, topic: str, numbers: Iterable[int] | None, now_ms: int) -> Self:
         """Reset these in addition: to the second, and later than any other reset of the topic."""
         known = max(self.times.get(topic, {}).values(), default=0)
         return self._merged(topic, numbers, max(now_ms, known + 1000) // 1000 * 1000)

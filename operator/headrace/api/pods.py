@@ -12,7 +12,6 @@ from headrace.api.cluster import SecretKey
 from headrace.api.model import (
     BY_NAME,
     FILLED_IN_BY_SERVER,
-    Breach,
     Flag,
     HostName,
     Image,
@@ -25,6 +24,7 @@ from headrace.api.model import (
     NameOfEntry,
     Once,
     Rule,
+    RuleViolation,
     Text,
     Unquoted,
     Whole,
@@ -66,7 +66,7 @@ PullPolicy = Literal["Always", "IfNotPresent", "Never"]
 _AMOUNT = "quantity(string(self.{part}['{name}']))"
 _ABOVE_LIMIT = "must not be above the limit"
 _TOO_LITTLE_MEMORY = "must be at least 1Mi: a number without a unit is a number of bytes"
-_LEAST_MEMORY = "1Mi"
+_MIN_MEMORY = "1Mi"
 
 
 def _not_above_limit(name: str) -> Rule:
@@ -111,21 +111,21 @@ class Resources(Model):
             rule
             for part in ("requests", "limits")
             for rule in (
-                _at_least(_LEAST_MEMORY, "memory", part, _TOO_LITTLE_MEMORY),
+                _at_least(_MIN_MEMORY, "memory", part, _TOO_LITTLE_MEMORY),
                 _at_least("0", "cpu", part, A_QUANTITY),  # a number has no pattern
             )
         ),
     )
 
-    def _breaches(self) -> Iterator[Breach]:
+    def _breaches(self) -> Iterator[RuleViolation]:
         for name, amount in self.requests.items():
             if name in self.limits and quantity(amount) > quantity(self.limits[name]):
-                yield Breach(("requests",), f"{name} {_ABOVE_LIMIT}")
+                yield RuleViolation(("requests",), f"{name} {_ABOVE_LIMIT}")
         for part, amounts in (("requests", self.requests), ("limits", self.limits)):
             if not all(map(_is_known, amounts)):
-                yield Breach((part,), _UNKNOWN_RESOURCE)
-            if "memory" in amounts and quantity(amounts["memory"]) < quantity(_LEAST_MEMORY):
-                yield Breach((part,), f"memory {_TOO_LITTLE_MEMORY}")
+                yield RuleViolation((part,), _UNKNOWN_RESOURCE)
+            if "memory" in amounts and quantity(amounts["memory"]) < quantity(_MIN_MEMORY):
+                yield RuleViolation((part,), f"memory {_TOO_LITTLE_MEMORY}")
 
 
 _OWN_VARIABLES = ("POD_NAME", "POD_UID", "POD_IP", "HEADRACE_RACK")
@@ -157,9 +157,9 @@ class EnvVarSource(Model):
 
     rules = (Rule("has(self.secretKeyRef) != has(self.configMapKeyRef)", _ONE_SOURCE),)
 
-    def _breaches(self) -> Iterator[Breach]:
+    def _breaches(self) -> Iterator[RuleViolation]:
         if (self.secret_key_ref is None) == (self.config_map_key_ref is None):
-            yield Breach((), _ONE_SOURCE)
+            yield RuleViolation((), _ONE_SOURCE)
 
 
 VariableName = Annotated[
@@ -184,11 +184,11 @@ class EnvVar(Model):
         Rule("!has(self.valueFrom) || !has(self.value)", _ONE_VALUE, at="valueFrom"),
     )
 
-    def _breaches(self) -> Iterator[Breach]:
+    def _breaches(self) -> Iterator[RuleViolation]:
         if self.name in _OWN_VARIABLES:
-            yield Breach(("name",), _NOT_OURS)
+            yield RuleViolation(("name",), _NOT_OURS)
         if "value" in self.model_fields_set and self.value_from is not None:
-            yield Breach(("valueFrom",), _ONE_VALUE)
+            yield RuleViolation(("valueFrom",), _ONE_VALUE)
 
 
 VOLUME_KINDS = ("secret", "configMap", "projected", "csi", "persistentVolumeClaim", "emptyDir")
@@ -223,11 +223,11 @@ class Volume(Model):
         Rule("self.name != 'tmp' && !self.name.startsWith('secret-')", _OWN_VOLUME, at="name"),
     )
 
-    def _breaches(self) -> Iterator[Breach]:
+    def _breaches(self) -> Iterator[RuleViolation]:
         if len(self.model_fields_set - {"name"}) != 1:
-            yield Breach((), _ONE_KIND)
+            yield RuleViolation((), _ONE_KIND)
         if self.name == "tmp" or self.name.startswith("secret-"):
-            yield Breach(("name",), _OWN_VOLUME)
+            yield RuleViolation(("name",), _OWN_VOLUME)
 
 
 _OWN_FOLDERS = ("/tmp", "/etc/headrace")
@@ -264,15 +264,15 @@ class VolumeMount(Model):
         ),
     )
 
-    def _breaches(self) -> Iterator[Breach]:
+    def _breaches(self) -> Iterator[RuleViolation]:
         path = self.mount_path
         own = any(path == one or path.startswith(f"{one}/") for one in _OWN_FOLDERS)
         if own or not path.startswith("/"):
-            yield Breach(("mountPath",), _OWN_PATH)
+            yield RuleViolation(("mountPath",), _OWN_PATH)
         if ":" in path:
-            yield Breach(("mountPath",), _NO_COLON)
+            yield RuleViolation(("mountPath",), _NO_COLON)
         if re.search(_UPWARDS, self.sub_path or ""):
-            yield Breach(("subPath",), _OUTSIDE)
+            yield RuleViolation(("subPath",), _OUTSIDE)
 
 
 class ServiceAccount(Model):
@@ -309,9 +309,9 @@ class PodDisruptionBudget(Model):
         ),
     )
 
-    def _breaches(self) -> Iterator[Breach]:
+    def _breaches(self) -> Iterator[RuleViolation]:
         if self.max_unavailable is not None and self.min_available is not None:
-            yield Breach(("minAvailable",), _ONE_BUDGET)
+            yield RuleViolation(("minAvailable",), _ONE_BUDGET)
 
 
 _OWN_LABELS = (
@@ -345,9 +345,9 @@ class PodMetadata(Model):
         ),
     )
 
-    def _breaches(self) -> Iterator[Breach]:
+    def _breaches(self) -> Iterator[RuleViolation]:
         if not self.labels.keys().isdisjoint(_OWN_LABELS):
-            yield Breach(("labels",), _NOT_OWN_LABELS)
+            yield RuleViolation(("labels",), _NOT_OWN_LABELS)
 
 
 _VALUE_BESIDE_EXISTS = "must be left out beside the operator Exists"
@@ -387,14 +387,14 @@ class Toleration(Model):
         ),
     )
 
-    def _breaches(self) -> Iterator[Breach]:
+    def _breaches(self) -> Iterator[RuleViolation]:
         exists = self.operator == "Exists"
         if exists and self.value:
-            yield Breach(("value",), _VALUE_BESIDE_EXISTS)
+            yield RuleViolation(("value",), _VALUE_BESIDE_EXISTS)
         if not exists and not self.key:
-            yield Breach(("key",), _KEY_MISSING)
+            yield RuleViolation(("key",), _KEY_MISSING)
         if self.toleration_seconds is not None and self.effect != "NoExecute":
-            yield Breach(("tolerationSeconds",), _SECONDS_WITHOUT_EVICTION)
+            yield RuleViolation(("tolerationSeconds",), _SECONDS_WITHOUT_EVICTION)
 
 
 _VALUES = "is required with the operators In and NotIn, and only there"
@@ -418,9 +418,9 @@ class LabelSelectorRequirement(Model):
         ),
     )
 
-    def _breaches(self) -> Iterator[Breach]:
+    def _breaches(self) -> Iterator[RuleViolation]:
         if (self.operator in {"In", "NotIn"}) != bool(self.values):
-            yield Breach(("values",), _VALUES)
+            yield RuleViolation(("values",), _VALUES)
 
 
 class LabelSelector(Model):
@@ -463,9 +463,9 @@ class TopologySpreadConstraint(Model):
         ),
     )
 
-    def _breaches(self) -> Iterator[Breach]:
+    def _breaches(self) -> Iterator[RuleViolation]:
         if self.min_domains is not None and self.when_unsatisfiable != "DoNotSchedule":
-            yield Breach(("minDomains",), _NO_DOMAINS)
+            yield RuleViolation(("minDomains",), _NO_DOMAINS)
 
 
 class LocalObjectReference(Model):
@@ -488,11 +488,11 @@ class HostAlias(Model):
 
     rules = (Rule("isIP(self.ip)", _NO_ADDRESS, at="ip"),)
 
-    def _breaches(self) -> Iterator[Breach]:
+    def _breaches(self) -> Iterator[RuleViolation]:
         try:
             ip_address(self.ip)
         except ValueError:
-            yield Breach(("ip",), _NO_ADDRESS)
+            yield RuleViolation(("ip",), _NO_ADDRESS)
 
 
 UnixId = Annotated[Whole, Field(ge=1, le=2**31 - 1)]
@@ -564,9 +564,9 @@ class PodTemplate(Model):
         ),
     )
 
-    def _breaches(self) -> Iterator[Breach]:
+    def _breaches(self) -> Iterator[RuleViolation]:
         if self.dns_policy == "None" and not self.dns_config:
-            yield Breach(("dnsConfig",), _NO_NAMESERVERS)
+            yield RuleViolation(("dnsConfig",), _NO_NAMESERVERS)
 
 
 _UNKNOWN_VOLUME = "must be the name of a volume in spec.drivers.volumes"
@@ -623,8 +623,8 @@ class Drivers(Model):
         ),
     )
 
-    def _breaches(self) -> Iterator[Breach]:
+    def _breaches(self) -> Iterator[RuleViolation]:
         known = {one.name for one in self.volumes}
         for place, mount in enumerate(self.volume_mounts):
             if mount.name not in known:
-                yield Breach(("volumeMounts", place, "name"), _UNKNOWN_VOLUME)
+                yield RuleViolation(("volumeMounts", place, "name"), _UNKNOWN_VOLUME)

@@ -5,12 +5,12 @@ from typing import Annotated
 
 from pydantic import Field
 
-from headrace.api.model import Breach, Image, Model, Rule, Whole
+from headrace.api.model import Image, Model, Rule, RuleViolation, Whole
 from headrace.api.pods import A_QUANTITY, PullPolicy, Quantity, quantity
 
 MIB = 1 << 20
-_LEAST_MEMORY = "1Gi"
-_TOO_LITTLE = f"must be at least {_LEAST_MEMORY}: 512Mi are for Python, the rest is the JVM's"
+_MIN_MEMORY = "1Gi"
+_TOO_LITTLE = f"must be at least {_MIN_MEMORY}: 512Mi are for Python, the rest is the JVM's"
 _ABOVE_LIMIT = "cpu must not be above the limit"
 _TWO_SIZES = "must be as limits.memory: the JVM's heap is made for one size"
 
@@ -53,7 +53,7 @@ class SparkResources(Model):
         ),
         Rule(
             "!has(self.limits) || !has(self.limits.memory)"
-            f" || quantity(string(self.limits.memory)).compareTo(quantity('{_LEAST_MEMORY}')) >= 0",
+            f" || quantity(string(self.limits.memory)).compareTo(quantity('{_MIN_MEMORY}')) >= 0",
             f"memory {_TOO_LITTLE}",
             at="limits",
         ),
@@ -72,14 +72,14 @@ class SparkResources(Model):
         memory = self.limits.memory
         return None if memory is None else int(quantity(memory) // MIB)
 
-    def _breaches(self) -> Iterator[Breach]:
+    def _breaches(self) -> Iterator[RuleViolation]:
         if self.requests.memory not in (None, self.limits.memory):
-            yield Breach(("requests", "memory"), _TWO_SIZES)
-        if self.limits.memory and quantity(self.limits.memory) < quantity(_LEAST_MEMORY):
-            yield Breach(("limits", "memory"), _TOO_LITTLE)
+            yield RuleViolation(("requests", "memory"), _TWO_SIZES)
+        if self.limits.memory and quantity(self.limits.memory) < quantity(_MIN_MEMORY):
+            yield RuleViolation(("limits", "memory"), _TOO_LITTLE)
         requested, limit = self.requests.cpu, self.limits.cpu
         if requested and limit and quantity(requested) > quantity(limit):
-            yield Breach(("requests",), _ABOVE_LIMIT)
+            yield RuleViolation(("requests",), _ABOVE_LIMIT)
 
 
 class SparkPod(Model):

@@ -9,7 +9,6 @@ from pydantic import Field
 
 from headrace.api.model import (
     AtLeastOne,
-    Breach,
     Count,
     LabelValue,
     Model,
@@ -19,6 +18,7 @@ from headrace.api.model import (
     OnlyWith,
     Regex,
     Rule,
+    RuleViolation,
     Text,
     Timestamp,
     Topic,
@@ -98,11 +98,11 @@ class Load(Model):
         """Whether it is sent in windows, without end."""
         return self.duration_seconds == 0
 
-    def _breaches(self) -> Iterator[Breach]:
+    def _breaches(self) -> Iterator[RuleViolation]:
         if (self.topics is None) == (self.names is None):
-            yield Breach(("topics",), _NO_NAMES)
+            yield RuleViolation(("topics",), _NO_NAMES)
         if (self.messages is None) == (self.duration_seconds is None):
-            yield Breach(("messages",), _NO_DURATION)
+            yield RuleViolation(("messages",), _NO_DURATION)
 
 
 class ChaosAction(StrEnum):
@@ -270,17 +270,17 @@ class ChaosStep(Model):
         *_step_rules(),
     )
 
-    def _breaches(self) -> Iterator[Breach]:
+    def _breaches(self) -> Iterator[RuleViolation]:
         if (self.at_percent is None) == (self.at_seconds is None):
-            yield Breach((), _ONE_MOMENT)
+            yield RuleViolation((), _ONE_MOMENT)
         if self.command and not self.command[0]:
-            yield Breach(("command",), _NO_PROGRAM)
+            yield RuleViolation(("command",), _NO_PROGRAM)
         for field, actions in _FIELDS.items():
             is_given = getattr(self, field) is not None
             if self.action not in actions and is_given:
-                yield Breach((field,), f"is for action: {_words(actions)} only")
+                yield RuleViolation((field,), f"is for action: {_words(actions)} only")
             elif self.action in actions and not is_given and field not in _OPTIONAL:
-                yield Breach((field,), f"is required with action: {_words(actions)}")
+                yield RuleViolation((field,), f"is required with action: {_words(actions)}")
 
 
 class AuditStartMode(StrEnum):
@@ -320,7 +320,7 @@ class AuditStart(Model):
 
     rules = _TIMESTAMP.rules
 
-    def _breaches(self) -> Iterator[Breach]:
+    def _breaches(self) -> Iterator[RuleViolation]:
         yield from _TIMESTAMP.breaches(self.timestamp, self.mode)
 
 
@@ -361,9 +361,9 @@ class Audit(Model):
         """Whether the audit continues after the last one."""
         return self.start_from.mode is AuditStartMode.LAST_AUDIT
 
-    def _breaches(self) -> Iterator[Breach]:
+    def _breaches(self) -> Iterator[RuleViolation]:
         if self.recheck is AuditRecheck.FULL and not self.is_incremental:
-            yield Breach(("recheck",), _NEEDS_LAST)
+            yield RuleViolation(("recheck",), _NEEDS_LAST)
 
 
 NOT_BESIDE_AUDIT = "must be left out beside audit"

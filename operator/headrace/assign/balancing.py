@@ -74,13 +74,13 @@ def _choose(balance: Balance, donor: int, receiver: int, weight: float) -> TaskI
 
 _PARTNERS = 16
 """Number of drivers to try as the other end of a move."""
-_LEAST_GAIN = 0.1
+_MIN_GAIN = 0.1
 """Minimum share of the average task's weight that a move must shift.
 
 The limit never prevents a driver from reaching the tolerance. If a driver deviates by 10 %, its
 tasks deviate by 10 % on average.
 """
-_MOST_SHIFT = 1.9
+_MAX_SHIFT = 1.9
 """Maximum weight of a move, as a multiple of the shift that would make two drivers equal.
 
 A multiple of 2 would only exchange their loads.
@@ -132,7 +132,7 @@ def _exchange(balance: Balance, driver: int, heavy: int, light: int) -> bool:
     draft = balance.draft
     ideal = (draft.loads[heavy] - draft.loads[light]) / 2
     average = min(balance.fair) * len(draft.drivers) / len(draft.state.tasks)
-    least, most = _LEAST_GAIN * average, _MOST_SHIFT * ideal
+    least, most = _MIN_GAIN * average, _MAX_SHIFT * ideal
     single = None
     if draft.counts[heavy] > draft.least and draft.counts[light] < draft.most:
         near = (i for i in balance.movable_near(heavy, ideal) if least <= i.weight <= most)

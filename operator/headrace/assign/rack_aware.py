@@ -39,7 +39,7 @@ It returns the bins whose costs have changed.
 """
 
 
-def cheapest(
+def solve_min_cost_flow(
     bins: Sequence[Sequence[Item]],
     cost: Cost[Item],
     carried: Carried[Item] = lambda item, source, target: (),
@@ -51,7 +51,7 @@ def cheapest(
     """
     dealt = [list(items) for items in bins]
     arcs = [_arcs(items, here, len(dealt), cost) for here, items in enumerate(dealt)]
-    while circle := _negative_circle(arcs):
+    while circle := _negative_cycle(arcs):
         items = {source: dealt[source].pop(arcs[source][target][1]) for source, target in circle}
         changed = set(items)
         for source, target in circle:
@@ -78,7 +78,7 @@ def _arcs(items: Sequence[Item], here: int, bins: int, cost: Cost[Item]) -> dict
     return cheapest
 
 
-def _negative_circle(arcs: Sequence[Mapping[int, _Arc]]) -> list[tuple[int, int]]:
+def _negative_cycle(arcs: Sequence[Mapping[int, _Arc]]) -> list[tuple[int, int]]:
     """Return the arcs of a cycle with negative cost (Bellman-Ford), or an empty list."""
     distance = [0] * len(arcs)
     before = [-1] * len(arcs)
@@ -139,7 +139,7 @@ def optimize_rack_aware_active(
     if not _racks_are_known(state, names):
         return assignment
     bins = [sorted(driver.active & movable) for driver in drivers]
-    dealt = cheapest(bins, price)
+    dealt = solve_min_cost_flow(bins, price)
     return _with(
         assignment,
         {
@@ -189,7 +189,7 @@ def optimize_rack_aware_standby(
 
     movable = state.tasks.keys()
     bins = [sorted(driver.standby & movable) for driver in drivers]
-    dealt = cheapest(bins, price, carried)
+    dealt = solve_min_cost_flow(bins, price, carried)
     return _with(
         assignment,
         {

@@ -25,7 +25,7 @@ _ONE_IN = 4
 """Each turn gives tasks to at least one in four drivers, to limit the number of turns."""
 
 
-def take_over(draft: DraftAssignment, holders: Mapping[TaskId, Sequence[int]]) -> None:
+def assign_to_standbys(draft: DraftAssignment, holders: Mapping[TaskId, Sequence[int]]) -> None:
     """Give orphans to drivers that have them as standbys, while the counts allow it."""
     if not holders:
         return
@@ -54,15 +54,15 @@ def _give(draft: DraftAssignment, driver: int, info: TaskInfo) -> None:
     draft.loads[driver] += info.weight
 
 
-def deal(draft: DraftAssignment) -> None:
+def assign_unowned(draft: DraftAssignment) -> None:
     """Distribute the orphans in rows of one task for each driver with room, heaviest first.
 
     Rows alone make the counts equal. The kinds are distributed one after the other, so the tasks of
     a flow are spread over drivers and, if racks are known, over racks.
     """
-    kinds = _heavy_first(draft.orphans)
+    kinds = _by_descending_weight(draft.orphans)
     queue = list(chain.from_iterable(kinds))
-    rooms, extras = _rooms(draft, len(queue))
+    rooms, extras = _free_slots(draft, len(queue))
     start = 0
     for block in _blocks(rooms, kinds):
         end = start + sum(block.values())
@@ -73,7 +73,7 @@ def deal(draft: DraftAssignment) -> None:
     draft.counts = list(map(len, draft.given))
 
 
-def _heavy_first(orphans: Sequence[TaskInfo]) -> list[list[TaskInfo]]:
+def _by_descending_weight(orphans: Sequence[TaskInfo]) -> list[list[TaskInfo]]:
     """Return the tasks by kind. The kind of the heaviest task comes first.
 
     Within a kind, tasks are sorted by weight, and by id if weights are equal.
@@ -92,7 +92,7 @@ def _heavy_first(orphans: Sequence[TaskInfo]) -> list[list[TaskInfo]]:
     return sorted(by_kind.values(), key=lambda tasks: (-tasks[0].weight, tasks[0].id))
 
 
-def _rooms(draft: DraftAssignment, orphans: int) -> tuple[list[int], int]:
+def _free_slots(draft: DraftAssignment, orphans: int) -> tuple[list[int], int]:
     """Return each driver's number of tasks to receive.
 
     Also return the number of drivers that receive one more.
@@ -216,8 +216,8 @@ class StickyAssignor(TaskAssignor):
         draft = DraftAssignment(state)
 
         # Decisions: first the orphans, then moves towards the limits, as far as allowed now.
-        take_over(draft, _holders(draft))
-        deal(draft)
+        assign_to_standbys(draft, _holders(draft))
+        assign_unowned(draft)
         due_ms = state.now_ms
         if state.last_balance_ms is not None:
             due_ms = max(due_ms, state.last_balance_ms + state.config.balance_interval_ms)

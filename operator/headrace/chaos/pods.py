@@ -137,7 +137,7 @@ def _is_ready(pod: Object) -> bool:
 # admits it. The caller needs the permission to patch ``pods/ephemeralcontainers``. Such a container
 # never restarts, and remains in the pod's spec until the pod is deleted.
 
-_WITHIN_S = 60.0
+_TIMEOUT_S = 60.0
 """Time limit of a request or of a container's start.
 
 The image is already on the node. If the limit is exceeded, the error contains the kubelet's reason.
@@ -201,7 +201,7 @@ async def _add(client: Client, pod: Object, arguments: Sequence[str]) -> str:
     patch = {"spec": {"ephemeralContainers": [*there, added]}}
     await retried(
         lambda: client.patch(POD, namespace, name, patch, subresource="ephemeralcontainers"),
-        _WITHIN_S,
+        _TIMEOUT_S,
     )
     return str(added["name"])
 
@@ -209,7 +209,7 @@ async def _add(client: Client, pod: Object, arguments: Sequence[str]) -> str:
 async def _wait(client: Client, pod: Object, container: str, holds: _Condition) -> Object:
     """Return the state of a container that runs or has ended, once ``holds`` accepts it."""
     name, namespace = pod["metadata"]["name"], pod["metadata"]["namespace"]
-    deadline, waits = time.monotonic() + _WITHIN_S, ""
+    deadline, waits = time.monotonic() + _TIMEOUT_S, ""
     while time.monotonic() < deadline:
         try:
             found = await client.get(POD, namespace, name)
@@ -226,7 +226,9 @@ async def _wait(client: Client, pod: Object, container: str, holds: _Condition) 
         if ("running" in state or ended) and holds(state):
             return state
         await asyncio.sleep(_POLL_S)
-    raise GaveUp(f"container {container} in pod {name} did not start in {_WITHIN_S:.0f} s: {waits}")
+    raise GaveUp(
+        f"container {container} in pod {name} did not start in {_TIMEOUT_S:.0f} s: {waits}"
+    )
 
 
 def _state(pod: Object, container: str) -> Object:
@@ -287,7 +289,7 @@ class PodInjector:
             await self._client.patch(FLOW, self._namespace, self._flow, patch)
             return True
 
-        return bool(self._run(retried(change, _WITHIN_S)))
+        return bool(self._run(retried(change, _TIMEOUT_S)))
 
     async def _kill_driver(self, _: ChaosStep) -> Injection:
         snapshot, asked_s = await self._read_when_stable(), time.time()
@@ -316,12 +318,12 @@ class PodInjector:
         return await self._change({"replicas": step.drivers})
 
     async def _roll_drivers(self, _: ChaosStep) -> Injection:
-        old = frozenset((await retried(self._read, _WITHIN_S)).pods)
+        old = frozenset((await retried(self._read, _TIMEOUT_S)).pods)
         annotations = {_ROLLED: datetime.now(UTC).isoformat(timespec="seconds")}
         return await self._change({"podTemplate": {"metadata": {"annotations": annotations}}}, old)
 
     async def _kill_operator(self, _: ChaosStep) -> Injection:
-        before = await retried(self._who_led, _WITHIN_S)
+        before = await retried(self._who_led, _TIMEOUT_S)
         patch = {"metadata": {"annotations": {KILL_ANNOTATION: ""}}}
 
         async def ask() -> None:
@@ -396,9 +398,9 @@ class PodInjector:
             return snapshot
 
         try:
-            return await retried(stable, _WITHIN_S)
+            return await retried(stable, _TIMEOUT_S)
         except Retriable as error:
-            why = f"flow {self._flow} was not stable for {_WITHIN_S:.0f} s: {error}"
+            why = f"flow {self._flow} was not stable for {_TIMEOUT_S:.0f} s: {error}"
             raise GaveUp(why) from error
 
     async def _read(self) -> FlowSnapshot:
@@ -446,7 +448,7 @@ async def _timed(ask: Callable[[], Awaitable[_T]]) -> tuple[int, _T]:
     async def attempt() -> tuple[int, _T]:
         return time.time_ns() // 1_000_000, await ask()
 
-    return await retried(attempt, _WITHIN_S)
+    return await retried(attempt, _TIMEOUT_S)
 
 
 class OtherPods:
@@ -475,7 +477,7 @@ class OtherPods:
     async def _delete(self, step: ChaosStep, grace_s: int | None) -> str:
         labels = ",".join(f"{key}={value}" for key, value in sorted((step.selector or {}).items()))
         found = await retried(
-            lambda: self._client.list(POD, self._namespace, labels=labels), _WITHIN_S
+            lambda: self._client.list(POD, self._namespace, labels=labels), _TIMEOUT_S
         )
         running = [
             pod["metadata"]["name"]
@@ -487,7 +489,7 @@ class OtherPods:
             raise InvalidSpec(f"no pod with the labels {labels} runs in {self._namespace}")
         name = min(running)
         await retried(
-            lambda: self._client.delete(POD, self._namespace, name, grace_s=grace_s), _WITHIN_S
+            lambda: self._client.delete(POD, self._namespace, name, grace_s=grace_s), _TIMEOUT_S
         )
         return f"pod {name}"
 
@@ -497,7 +499,7 @@ class OtherPods:
             lambda: self._client.patch(
                 DEPLOYMENT, self._namespace, name, patch, subresource="scale"
             ),
-            _WITHIN_S,
+            _TIMEOUT_S,
         )
         return f"Deployment {name}"
 

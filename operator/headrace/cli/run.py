@@ -30,7 +30,7 @@ from headrace.cli.screen.options import (
     secrets_folder,
     secrets_option,
 )
-from headrace.cli.screen.screen import FlowView, behind, elapsed, rate, readiness, screen
+from headrace.cli.screen.screen import FlowView, elapsed, format_lag, rate, readiness, screen
 from headrace.control import control_server
 from headrace.control.flow_actions import caught_up, progress_of, why_behind
 from headrace.errors import Fatal, GaveUp, InvalidSpec
@@ -99,10 +99,10 @@ def flow_views(herder: StandaloneHerder) -> list[FlowView]:
     return [FlowView(name, herder.status(name), herder.tasks(name)) for name in herder.flows()]
 
 
-def farewell(flows: Sequence[FlowView], elapsed_s: float, why: str) -> None:
+def print_summary(flows: Sequence[FlowView], elapsed_s: float, why: str) -> None:
     """Print a last sentence for each flow, with its state at the request to stop."""
     for flow in flows:
-        left = behind(flow.status.lag)
+        left = format_lag(flow.status.lag)
         state = "" if flow.ready else f"; it was {readiness(flow.status)}"
         _say(
             f"{flow.name}: stopped {why} after {elapsed(elapsed_s)}: {left}{state}; progress is on "
@@ -355,7 +355,7 @@ async def _run(
             ended.set()
             await asyncio.wait({running})
             why = "as it was asked to" if stop.is_set() else "by itself"
-            farewell(last, time.monotonic() - began, why)
+            print_summary(last, time.monotonic() - began, why)
             stopping.cancel()
         running.result()
         for end in (watching, following):

@@ -12,11 +12,11 @@ from rich.table import Table
 
 from headrace import logs
 from headrace.cli.sandbox_records import (
-    clusters_meant,
     consume,
     produce,
     sandbox_meant,
     sandbox_option,
+    selected_clusters,
 )
 from headrace.cli.screen.options import confirm, own_command, yes_option
 from headrace.cli.screen.output import output_option, unfolded, watch_and_show, watch_option
@@ -74,7 +74,7 @@ def thaw(brokers: str, sandbox: str | None) -> None:
 
 def _chosen_brokers(text: str, sandbox: str | None) -> tuple[BrokerProcess, ...]:
     name, colon, number = text.partition(":")
-    cluster = clusters_meant(sandbox, name)[0]
+    cluster = selected_clusters(sandbox, name)[0]
     if not colon:
         return cluster.brokers
     if not (number.isascii() and number.isdigit()):

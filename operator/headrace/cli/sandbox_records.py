@@ -51,7 +51,7 @@ def produce(topic: str, cluster: str | None, sandbox: str | None, partitions: in
       echo hello | headrace sandbox produce orders
       headrace sandbox produce orders --cluster west --partitions 3 < lines.txt
     """
-    where = _spec(clusters_meant(sandbox, cluster)[0])
+    where = _spec(selected_clusters(sandbox, cluster)[0])
     if Admin(where).create_topic(topic, partitions):
         click.echo(f"Topic {topic} was not there: created on {where.alias}.", err=True)
     if sys.stdin.isatty():
@@ -118,7 +118,7 @@ def consume(
       headrace sandbox consume east.orders --from-beginning
       headrace sandbox consume orders --cluster east --max-messages 10 --timeout 5
     """
-    where = _spec(clusters_meant(sandbox, cluster)[-1])
+    where = _spec(selected_clusters(sandbox, cluster)[-1])
     seen = 0
     for value in islice(_values(where, topic, from_beginning, timeout), max_messages):
         click.echo("null" if value is None else value)
@@ -167,7 +167,7 @@ def _values(
         consumer.close()
 
 
-def clusters_meant(sandbox: str | None, cluster: str | None) -> tuple[SandboxCluster, ...]:
+def selected_clusters(sandbox: str | None, cluster: str | None) -> tuple[SandboxCluster, ...]:
     """Return all clusters of the sandbox, or only ``cluster`` if it is not None."""
     meant = sandbox_meant(sandbox)
     return (meant.cluster(cluster),) if cluster is not None else meant.clusters

@@ -51,10 +51,10 @@ class HeartbeatConnector(ThreadedUnit):
         self.herder.put_tasks(self.ownership.task, TaskType.HEARTBEAT_TASK, wanted, {})
 
 
-_SILENCE_S = 5.0
+_UNREACHABLE_AFTER_S = 5.0
 """Time in seconds without an acknowledgement after which a cluster counts as unreachable.
 Heartbeats have no timeout of their own."""
-_PATIENCE_S = 0.5
+_GRACE_PERIOD_S = 0.5
 """Time in seconds that the task waits for its sides, so that it reports their errors at once."""
 _FIRST_BACKOFF_S, _LAST_BACKOFF_S = 0.2, 5.0
 
@@ -115,7 +115,7 @@ class HeartbeatTask(ThreadedUnit):
         """
         self._follow_spec()
         interval_s = self.context.spec.heartbeats.interval_seconds
-        wait([side.beat(interval_s) for side in self._sides], _PATIENCE_S)
+        wait([side.beat(interval_s) for side in self._sides], _GRACE_PERIOD_S)
         errors = [error for side in self._sides if (error := side.error) is not None]
         worst = min(errors, key=lambda error: isinstance(error, Retriable), default=None)
         if worst is not None and len(errors) == len(self._sides):
@@ -205,10 +205,10 @@ class _Side:
             raise translate(refused, self._tried)
         waited_s = self._clock.monotonic() - self._sent_s
         if len(self._producer):  # heartbeats must not pile up while a broker is unreachable
-            if waited_s > _SILENCE_S:
+            if waited_s > _UNREACHABLE_AFTER_S:
                 raise Retriable(
-                    f"{self.alias} did not acknowledge a heartbeat for {_SILENCE_S:.0f} s; "
-                    "check that its brokers run"
+                    f"{self.alias} did not acknowledge a heartbeat for "
+                    f"{_UNREACHABLE_AFTER_S:.0f} s; check that its brokers run"
                 )
         elif waited_s >= every_s:
             self._send(self._producer)

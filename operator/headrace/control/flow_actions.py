@@ -18,7 +18,7 @@ from headrace.api import (
     TaskType,
     TopicPartition,
     TopicPartitions,
-    condition,
+    find_condition,
     format_ranges,
     parse_ranges,
 )
@@ -134,14 +134,14 @@ def as_json(model: BaseModel) -> Answer:
     return dumped
 
 
-_MOST_TOPICS = 10
+_MAX_TOPICS = 10
 
 
 def change_resets(flow: ReplicationFlow, partitions: str, now_ms: int) -> Resets:
     """Return the new resets. Raise ``InvalidSpec`` if the existing annotation is invalid."""
     item = parse_partitions(partitions)
     numbers = None if item.partitions is None else parse_ranges(item.partitions)
-    return Resets.asked(flow.metadata).also(item.topic, numbers, now_ms)
+    return Resets.from_metadata(flow.metadata).with_reset(item.topic, numbers, now_ms)
 
 
 def answer_resets(
@@ -172,8 +172,8 @@ def _meant(
     there = {at.partition for at in copied if at.topic == item.topic}
     if not there:
         topics = sorted({at.topic for at in copied})
-        listed = ", ".join(topics[:_MOST_TOPICS]) or "no topic yet"
-        more = ", ..." if len(topics) > _MOST_TOPICS else ""
+        listed = ", ".join(topics[:_MAX_TOPICS]) or "no topic yet"
+        more = ", ..." if len(topics) > _MAX_TOPICS else ""
         raise InvalidSpec(f"flow {flow} does not copy topic {item.topic}; it copies {listed}{more}")
     numbers = there if item.partitions is None else set(parse_ranges(item.partitions))
     if absent := numbers - there:
@@ -206,17 +206,17 @@ def why_behind(tasks: Sequence[ReplicationTask]) -> str:
     for task in tasks:
         if task.status.last_error:
             return f"{task.metadata.name}: {task.status.last_error.message}"
-        ready = condition(task.status.conditions, ConditionType.READY)
+        ready = find_condition(task.status.conditions, ConditionType.READY)
         if ready is not None and ready.status is ConditionStatus.FALSE:
             return ready.message
-        if paused := condition(task.status.conditions, ConditionType.PARTITIONS_PAUSED):
+        if paused := find_condition(task.status.conditions, ConditionType.PARTITIONS_PAUSED):
             return f"{task.metadata.name}: {paused.message}"
     waiting = [t.metadata.name for t in tasks if t.status.phase is not TaskPhase.RUNNING]
     return f"still waiting for {', '.join(waiting)}" if waiting else "records are still in flight"
 
 
 def _reached_ends(task: ReplicationTask) -> bool:
-    reached = condition(task.status.conditions, ConditionType.CAUGHT_UP)
+    reached = find_condition(task.status.conditions, ConditionType.CAUGHT_UP)
     return (
         task.status.phase is TaskPhase.RUNNING
         and task.status.observed_generation is not None

@@ -96,7 +96,7 @@ class FlowCache:
         """Return all flows' objects."""
         return list(self._objects.values())
 
-    def understood(self, name: FlowName) -> ReplicationFlow | None:
+    def valid_flow(self, name: FlowName) -> ReplicationFlow | None:
         """Return a flow with the spec in force, or None if it is missing or invalid."""
         found = self._in_force.get(name)
         return found.flow if found is not None else None
@@ -419,9 +419,9 @@ class ClusterCache:
         """Return the spec in force of an existing flow. Raise ``InvalidSpec`` if there is none."""
         return self._flows.get(name)
 
-    def understood(self, name: FlowName) -> ReplicationFlow | None:
+    def valid_flow(self, name: FlowName) -> ReplicationFlow | None:
         """Return a flow with the spec in force, or None if it is missing or invalid."""
-        return self._flows.understood(name)
+        return self._flows.valid_flow(name)
 
     def flows(self) -> list[ReplicationFlow]:
         """Return all flows that are valid."""
@@ -438,14 +438,14 @@ class ClusterCache:
     def written(self, name: FlowName) -> frozenset[Target]:
         """Return the target topics that a flow writes. Empty for a missing or invalid flow."""
         if name not in self._written:
-            flow = self._flows.understood(name)
+            flow = self._flows.valid_flow(name)
             self._written[name] = written_targets(self.tasks(flow) if flow else ())
         return self._written[name]
 
     def copied(self, name: FlowName) -> CopiedTopics:
         """Return the topics that a flow copies. Empty for a missing or invalid flow."""
         if name not in self._copied:
-            flow = self._flows.understood(name)
+            flow = self._flows.valid_flow(name)
             self._copied[name] = copied_topics(self.tasks(flow) if flow else ())
         return self._copied[name]
 
@@ -498,5 +498,5 @@ class ClusterCache:
         return self._drivers.leases(name)
 
     def _lease_s(self, name: FlowName) -> int | None:
-        flow = self._flows.understood(name)
+        flow = self._flows.valid_flow(name)
         return flow.spec.drivers.lease_seconds if flow else None

@@ -86,7 +86,7 @@ class FlowDrivers:
         return bool(self.pods) and not self.alive
 
     @property
-    def wait_to_take(self) -> bool:
+    def none_schedulable(self) -> bool:
         """True if there are live drivers, and none may get units yet."""
         return self.alive > 0 and not self.schedulable
 
@@ -149,7 +149,7 @@ def drivers_of(
     )
 
 
-_READY_WITHIN_S = 120.0
+_READY_TIMEOUT_S = 120.0
 """Time from the creation of a pod until it must be ready, in seconds.
 
 It usually takes a few seconds. A large image, or a new node, may take longer than that.
@@ -169,7 +169,7 @@ def stuck_rollout(drivers: FlowDrivers, now: datetime, *, refused: str, overdue:
         return ""
     pods = [drivers.pods[name] for name in sorted(drivers.newest)]
     for pod in (pod for pod in pods if pod.not_ready and not pod.terminating and not pod.ended):
-        late = pod.created is None or (now - pod.created).total_seconds() > _READY_WITHIN_S
+        late = pod.created is None or (now - pod.created).total_seconds() > _READY_TIMEOUT_S
         if overdue or late:
             return f"pod {pod.name}: {pod.not_ready}"
     return f"the API server takes no more pods: {refused}" if refused else overdue

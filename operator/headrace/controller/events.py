@@ -14,7 +14,7 @@ from headrace.api import (
     Reason,
     ReplicationFlow,
     ReplicationTask,
-    condition,
+    find_condition,
 )
 from headrace.api.meta import API_VERSION, ObjectMeta
 from headrace.errors import HeadraceError, InvalidSpec
@@ -50,13 +50,13 @@ _FAILURES = (
     Reason.THROTTLED,
 )
 """Reasons that are warnings although the flow is not stalled. The operator retries."""
-_QUIET_S = 60.0
+_QUIET_PERIOD_S = 60.0
 """Time before an Event with the same reason is repeated on an object, in seconds.
 
-It doubles with each repetition up to ``_LONGEST_QUIET_S``, because a state may flap. It is reset if
-the reason does not occur for ``_LONGEST_QUIET_S``.
+It doubles with each repetition up to ``_MAX_QUIET_PERIOD_S``, because a state may flap. It is reset
+if the reason does not occur for ``_MAX_QUIET_PERIOD_S``.
 """
-_LONGEST_QUIET_S = 1800.0
+_MAX_QUIET_PERIOD_S = 1800.0
 """Half the time for which the API server keeps an Event.
 
 One Event per reason is therefore always visible.
@@ -78,7 +78,7 @@ def occurrences(before: Iterable[Condition], after: Iterable[Condition]) -> Iter
     """Yield the state changes between two statuses."""
     before = list(before)
     for new in after:
-        old = condition(before, new.type)
+        old = find_condition(before, new.type)
         if old is not None and _same(old, new):
             continue
         if new.type is ConditionType.READY:
@@ -112,12 +112,12 @@ class _Quiet:
     """Times that limit the repetition of an Event, on the monotonic clock."""
 
     until_s: float = 0.0
-    next_s: float = _QUIET_S
+    next_s: float = _QUIET_PERIOD_S
     forgotten_s: float = 0.0
 
     def after(self, now: float) -> "_Quiet":
-        longer = min(2 * self.next_s, _LONGEST_QUIET_S)
-        return _Quiet(now + self.next_s, longer, now + self.next_s + _LONGEST_QUIET_S)
+        longer = min(2 * self.next_s, _MAX_QUIET_PERIOD_S)
+        return _Quiet(now + self.next_s, longer, now + self.next_s + _MAX_QUIET_PERIOD_S)
 
 
 class EventRecorder:
@@ -173,7 +173,7 @@ def build_event(about: Subject, happened: Occurrence, instance: str) -> Object:
 
 
 def _stalled(conditions: Iterable[Condition]) -> bool:
-    return condition(conditions, ConditionType.STALLED) is not None
+    return find_condition(conditions, ConditionType.STALLED) is not None
 
 
 class NameTaken(InvalidSpec):

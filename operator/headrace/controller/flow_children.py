@@ -184,7 +184,7 @@ class Rollouts:
         self._outdated: dict[FlowName, _Outdated] = {}
         self._observed: set[FlowName] = set()
 
-    def may_begin(self, flow: ReplicationFlow, pods: Iterable[DriverPod], newest: str) -> bool:
+    def can_start(self, flow: ReplicationFlow, pods: Iterable[DriverPod], newest: str) -> bool:
         """Return True if the flow's drivers may have the template ``newest`` now.
 
         No roll-out begins before each flow was observed once, because the flow with the highest
@@ -343,7 +343,7 @@ class FlowChildren:
             self._rollouts.forget(name)  # a paused flow must not delay other flows
             self._rollouts.observed(name)
             self._waiting.add(name)
-        elif self._rollouts.may_begin(flow, self._cache.pods(flow), newest):
+        elif self._rollouts.can_start(flow, self._cache.pods(flow), newest):
             self._waiting.discard(name)
         else:
             self._waiting.add(name)

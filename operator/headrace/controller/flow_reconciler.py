@@ -158,7 +158,7 @@ class FlowReconciler:
         # With 10,000 units this takes 0.1 s, and Leases must be renewed in the meantime.
         status = await asyncio.to_thread(flow_status, facts)
         waiting = any(not task.spec.driver_name for task in facts.tasks)
-        if not all_written or (drivers.wait_to_take and waiting):
+        if not all_written or (drivers.none_schedulable and waiting):
             again_s = _INCOMPLETE_S  # at the latest: a watch reports the change
         elif blocked or drivers.silent or drivers.rolling or facts.waits_for_rollout:
             again_s = _RETRY_S

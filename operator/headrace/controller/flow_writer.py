@@ -25,7 +25,7 @@ from headrace.status import is_significant, status_without_units
 
 log = get_logger(__name__)
 
-_AT_ONCE = 32
+_MAX_CONCURRENT_WRITES = 32
 """Maximum number of units that are written at the same time, over all flows."""
 
 
@@ -37,7 +37,7 @@ class FlowWrites:
 
     def __init__(self, client: Client, cache: ClusterCache, events: EventRecorder) -> None:
         self._client, self._cache, self._events = client, cache, events
-        self._places = asyncio.Semaphore(_AT_ONCE)
+        self._places = asyncio.Semaphore(_MAX_CONCURRENT_WRITES)
 
     async def post(self, flow: ReplicationFlow, occurrence: Occurrence) -> None:
         """Post an Event about a flow."""

@@ -13,7 +13,7 @@ from headrace.api import (
     ReplicationFlowSpec,
     ReplicationTask,
     TaskType,
-    condition,
+    find_condition,
 )
 from headrace.controller.cluster_cache import ClusterCache
 from headrace.controller.target_topics import FlowName, flow_age, flow_name
@@ -104,7 +104,7 @@ class Loops:
         return [one for one in self._cache.tasks(flow) if one.spec.type is TaskType.SOURCE_TASK]
 
     def _known(self, name: FlowName) -> _Known | None:
-        flow = self._cache.understood(name)
+        flow = self._cache.valid_flow(name)
         if flow is None:
             return None
         return _Known(flow, self._cache.copied(name), _held(self._copying(flow)))
@@ -121,7 +121,7 @@ def _precedence(flow: ReplicationFlow, tasks: list[ReplicationTask]) -> tuple[ob
     flow precedes a younger one. Restarting a flow therefore does not stop the flow in the opposite
     direction.
     """
-    ready = condition(flow.status.conditions if flow.status else (), ConditionType.READY)
+    ready = find_condition(flow.status.conditions if flow.status else (), ConditionType.READY)
     refused = ready is not None and ready.reason is Reason.REPLICATION_LOOP
     runs = any(task.spec.driver_name for task in tasks)
     return refused, not runs, flow_age(flow)

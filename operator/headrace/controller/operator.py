@@ -270,7 +270,7 @@ def _owners(object: Object, kind: Kind) -> list[str]:
     return [owner["name"] for owner in owners if owner["kind"] == kind.name]
 
 
-_RENEWED_WITHIN_S = 60.0
+_RENEWED_TIMEOUT_S = 60.0
 """Time within which a leader must renew the Lease, in seconds.
 
 A leader renews every 2 s. Another one leads 20 s after its death, and a release may be recent.
@@ -296,7 +296,7 @@ async def check_operator(options: OperatorOptions) -> str:
 async def _leader(client: Client, options: OperatorOptions) -> str:
     """Return the holder of the Lease after it was renewed. Raise ``GaveUp`` after 60 s."""
     before = None
-    for _ in range(int(_RENEWED_WITHIN_S / _POLL_S)):
+    for _ in range(int(_RENEWED_TIMEOUT_S / _POLL_S)):
         now = await _lease(client, options)
         if now.holder and before is not None and now.renew_time != before.renew_time:
             return now.holder
@@ -304,7 +304,7 @@ async def _leader(client: Client, options: OperatorOptions) -> str:
         await asyncio.sleep(_POLL_S)
     raise GaveUp(
         f"no operator renewed the Lease {options.lease} in namespace {options.lease_namespace} for "
-        f"{_RENEWED_WITHIN_S:.0f} s: read the log of its pods"
+        f"{_RENEWED_TIMEOUT_S:.0f} s: read the log of its pods"
     )
 
 

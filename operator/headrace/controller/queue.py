@@ -22,7 +22,7 @@ SOON_S = 0.05
 """Delay after a change for which a user or a flow waits, in seconds."""
 LATER_S = 5.0
 """Delay after a change of measurements only, in seconds."""
-_LONGEST_REST_S = 2.0
+_MAX_REST_S = 2.0
 """Maximum rest after a reconcile, in seconds. A lost driver must not wait longer."""
 _RESYNC_S = 600.0
 _FIRST_BACKOFF_S, _LAST_BACKOFF_S = 0.2, 60.0
@@ -121,7 +121,7 @@ class KeyQueue(Generic[Key]):
         finally:
             ended = time.monotonic()
             took_s = ended - began
-            self._rests[key] = ended + min(took_s, _LONGEST_REST_S)
+            self._rests[key] = ended + min(took_s, _MAX_REST_S)
             self._on_reconciled(took_s, failed)
         log.debug("reconciled", key=_text(key), took_ms=round(1000 * took_s), again_in_s=again_s)
         return again_s

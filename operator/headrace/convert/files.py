@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from headrace.api.manifest_errors import Mistake, shown
+from headrace.api.manifest_errors import ManifestMistake, format_value
 from headrace.api.manifests import KINDS, Document, read_text
 from headrace.convert.old_manifests import OLD_VERSION, convert_manifest
 from headrace.convert.properties import convert_properties, is_properties
@@ -65,7 +65,7 @@ def _convert(document: Document, beside_strimzi: bool) -> Iterator[Converted]:
         elif version == OLD_VERSION and kind == "ReplicationTask":
             continue  # headrace writes the tasks of the converted flows
         else:
-            given = f"{shown(version)}, kind {shown(kind)}"
+            given = f"{format_value(version)}, kind {format_value(kind)}"
             why = f"is not converted; `headrace convert` reads {_KNOWN}"
             raise _refusal(document, (*path, "apiVersion"), given, why)
 
@@ -82,4 +82,4 @@ def _objects(data: Any, path: tuple[str | int, ...]) -> Iterator[tuple[tuple[str
 def _refusal(
     document: Document, path: tuple[str | int, ...], given: str | None, why: str
 ) -> InvalidSpec:
-    return InvalidSpec(str(Mistake(document.file, document.line(path), path, why, given)))
+    return InvalidSpec(str(ManifestMistake(document.file, document.line(path), path, why, given)))

@@ -10,7 +10,7 @@ TOGETHER = 0
 MARGIN_S = 5.0
 """Time in addition to ``fetch.max.wait.ms`` for the first answer, in seconds. A broker that reads
 its own disk answers in less than a second. A slow network delivers a part of the answer by then."""
-LONGEST_S = 300.0
+MAX_TIMEOUT_S = 300.0
 """Maximum time for an answer, in seconds. Brokers with tiered storage take minutes for a first
 fetch."""
 _GROWTH = 3.0
@@ -19,7 +19,7 @@ minutes are allowed."""
 _PARTS = 8
 """Number of groups into which a group is split. A slow partition among 1,000 is alone after 4
 expired requests."""
-_MOST_GROUPS = 16
+_MAX_GROUPS = 16
 """Maximum number of groups of a reader. Each group has its own connection."""
 
 
@@ -49,12 +49,12 @@ class Apart:
         """Split a group whose request expired, or give a single partition more time."""
         waited_s = self.timeout_s(group)
         self._end(group)
-        parts = max(1, min(len(partitions), _PARTS, _MOST_GROUPS - len(self._timeouts_s)))
+        parts = max(1, min(len(partitions), _PARTS, _MAX_GROUPS - len(self._timeouts_s)))
         timeout_s = waited_s if parts > 1 and len(partitions) > parts else waited_s * _GROWTH
         ordered = sorted(partitions)
         for first in range(parts):
             number = next(self._numbers)
-            self._timeouts_s[number] = min(timeout_s, LONGEST_S)
+            self._timeouts_s[number] = min(timeout_s, MAX_TIMEOUT_S)
             self._groups |= dict.fromkeys(ordered[first::parts], number)
 
     def answered(self, group: int, took_s: float) -> bool:

@@ -40,9 +40,9 @@ _REPORTED_FROM = 3
 """Consecutive failures of a partition before an error is reported. A moving leader causes fewer."""
 _SEARCH_S = 0.1
 """Minimum time between two requests for partition leaders."""
-_MOST_DAMAGED = 3
+_MAX_DAMAGED = 3
 """Maximum number of consecutive times that an intact batch may arrive damaged at the target."""
-_MOST_UNREADABLE = 5
+_MAX_UNREADABLE = 5
 """Number of consecutive unreadable responses for a partition after which it fails."""
 _FORGOTTEN_S = 600.0
 """Idle time after which the first batch is sent alone again. Brokers forget a producer that is idle
@@ -400,7 +400,7 @@ class Appender:
         if queue.failed or not queue.is_first(entry):
             return False
         queue.unreadable += 1
-        if queue.unreadable < _MOST_UNREADABLE:
+        if queue.unreadable < _MAX_UNREADABLE:
             return False
         queue.came_back(entry, why)
         message = (
@@ -422,7 +422,7 @@ class Appender:
             self._again(queue, entry, error)
             return
         damaged = answer.outcome is ProduceResult.CORRUPT and outgoing.batch.intact
-        if damaged and queue.damaged < _MOST_DAMAGED:
+        if damaged and queue.damaged < _MAX_DAMAGED:
             queue.damaged += 1
             self._again(queue, entry, error)
             return

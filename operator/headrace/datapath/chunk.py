@@ -43,7 +43,7 @@ reduce the size of further requests."""
 HARD_BYTES = 3 * SOFT_BYTES
 """Limit of held bytes while a lane waits only for partitions whose batches the target does not
 accept. Other partitions continue up to this limit."""
-LEAST_BYTES = 256 << 10
+MIN_BYTES = 256 << 10
 """Smallest size of a fetch request. It is not reserved, because most such requests only wait for a
 new record."""
 
@@ -54,7 +54,7 @@ class Memory:
     def __init__(self) -> None:
         self.held_bytes = 0
         self.asked_bytes = 0
-        """Sizes of the requests in flight in bytes, without the first ``LEAST_BYTES`` of each."""
+        """Sizes of the requests in flight in bytes, without the first ``MIN_BYTES`` of each."""
         self._waiting: dict[Callable[[], None], None] = {}
 
     def room(self, *, stuck: bool) -> int:
@@ -64,15 +64,15 @@ class Memory:
         accept.
         """
         free = (HARD_BYTES if stuck else SOFT_BYTES) - self.held_bytes
-        return max(LEAST_BYTES, free - self.asked_bytes) if free > 0 else 0
+        return max(MIN_BYTES, free - self.asked_bytes) if free > 0 else 0
 
     def ask(self, size: int) -> None:
         """Count a request of this size. Call ``answered`` when the request has ended."""
-        self.asked_bytes += max(0, size - LEAST_BYTES)
+        self.asked_bytes += max(0, size - MIN_BYTES)
 
     def answered(self, size: int) -> None:
         """Count the end of a request. Call ``take`` for its response."""
-        self.asked_bytes -= max(0, size - LEAST_BYTES)
+        self.asked_bytes -= max(0, size - MIN_BYTES)
 
     def wait(self, freed: Callable[[], None]) -> None:
         """Call ``freed`` once, when memory becomes free."""

@@ -13,7 +13,7 @@ from headrace.datapath.lane_state import LaneState
 from headrace.datapath.producer import Leaders
 from headrace.datapath.spans import Acknowledged, Failed, Outgoing
 from headrace.datapath.transactions import (
-    CUT_WITHIN_S,
+    CUT_TIMEOUT_S,
     POLL_S,
     Records,
     TransactionStage,
@@ -95,11 +95,11 @@ class LaneTransactions:
         The ends must be committed.
 
         Raises:
-            Retriable: A transaction marker did not arrive within ``VISIBLE_WITHIN_S``.
+            Retriable: A transaction marker did not arrive within ``VISIBLE_TIMEOUT_S``.
             Fatal: A permission is missing.
         """
         loop = self._cluster.loop
-        deadline_s = loop.now_s() + transactions.VISIBLE_WITHIN_S
+        deadline_s = loop.now_s() + transactions.VISIBLE_TIMEOUT_S
         late = dict(ends)
         while late:
             stable = await list_offsets(
@@ -107,7 +107,7 @@ class LaneTransactions:
                 late,
                 LATEST,
                 read_committed=True,
-                timeout_s=transactions.VISIBLE_WITHIN_S,
+                timeout_s=transactions.VISIBLE_TIMEOUT_S,
             )
             for error in stable.failed.values():
                 if not isinstance(error, Retriable):
@@ -132,7 +132,7 @@ class LaneTransactions:
 
     async def _end(self, *, commit: bool) -> None:
         loop, backoff = self._cluster.loop, Backoff(0.05, 1.0)
-        deadline_s = loop.now_s() + transactions.ANSWERED_WITHIN_S
+        deadline_s = loop.now_s() + transactions.ANSWERED_TIMEOUT_S
         while True:
             try:
                 await self._transactions.end(self.identity, commit=commit, timeout_s=_COORDINATOR_S)
@@ -235,9 +235,9 @@ class Commits:
     async def cut(self) -> None:
         """Wait until all sent batches are acknowledged.
 
-        If that takes longer than ``CUT_WITHIN_S``, the transaction fails.
+        If that takes longer than ``CUT_TIMEOUT_S``, the transaction fails.
         """
-        deadline_s = self._loop.now_s() + CUT_WITHIN_S
+        deadline_s = self._loop.now_s() + CUT_TIMEOUT_S
         while self.appender.pending and self._error is None:
             if self._loop.now_s() > deadline_s:
                 self._break(not_acknowledged(self._name))

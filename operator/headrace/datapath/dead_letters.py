@@ -15,7 +15,7 @@ from headrace.datapath.clients import Clients
 from headrace.datapath.lane import RecordRefused, SourceRecord
 from headrace.datapath.storing import Storing
 from headrace.errors import Retriable
-from headrace.kafka import KafkaException, Producer, Renewed, translated
+from headrace.kafka import KafkaException, Producer, ReloadingClient, translated
 from headrace.logs import get_logger
 from headrace.timing import Clock
 
@@ -67,7 +67,7 @@ class DeadLetters:
         # This is Java's partitioner, so that other producers that use it put a key into the same
         # partition.
         settings = {"partitioner": "murmur2_random", "linger.ms": 0}
-        self._producer = Renewed(target, lambda: clients.producer(target, settings))
+        self._producer = ReloadingClient(target, lambda: clients.producer(target, settings))
 
     def write(self, topic: str, record: SourceRecord, added: Mapping[str, str], of: str) -> None:
         """Write a record, and wait until all in-sync replicas have it.

@@ -13,7 +13,7 @@ from typing import Protocol
 from headrace.api import TopicPartition
 from headrace.datapath.apart import MARGIN_S, TOGETHER, Apart
 from headrace.datapath.bandwidth import TokenBucket
-from headrace.datapath.chunk import LEAST_BYTES, HeldResponse, Memory
+from headrace.datapath.chunk import MIN_BYTES, HeldResponse, Memory
 from headrace.datapath.locate import Locator, SourcePartition, diverged
 from headrace.datapath.silence import Silence
 from headrace.errors import Fatal, HeadraceError, Retriable
@@ -321,7 +321,7 @@ class Reader:
         broker.asked = {source.at: source.wanted or source.want() for source in sources}
         settings = self._cluster.settings
         together = broker.group == TOGETHER  # slow groups would reserve memory for minutes
-        much = settings.fetch_max_bytes if broker.behind and together else LEAST_BYTES
+        much = settings.fetch_max_bytes if broker.behind and together else MIN_BYTES
         broker.most_bytes = int(min(much, room, self._bandwidth.request_bytes))
         self._memory.ask(broker.most_bytes)
         wanted, session = broker.session.begin(broker.asked)

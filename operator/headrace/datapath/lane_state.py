@@ -16,7 +16,7 @@ from headrace.errors import HeadraceError
 
 LANE_BYTES = 32 << 20
 """Maximum size in bytes of a lane's data in flight. It is divided between its partitions."""
-MOST_BYTES, LEAST_BYTES = 8 << 20, 1 << 20
+MAX_BYTES, MIN_BYTES = 8 << 20, 1 << 20
 """Maximum and minimum share of one partition, in bytes."""
 _STUCK_S = 1.0
 LEASE_S = 0.5
@@ -151,7 +151,7 @@ class LaneState:
         if self.ended:
             return set()
         share = LANE_BYTES // max(1, len(self.waiting_since_s))
-        room = max(LEAST_BYTES, min(MOST_BYTES, share))
+        room = max(MIN_BYTES, min(MAX_BYTES, share))
         partitions, copying = self.partitions, CopyState.COPYING
         return {
             at

@@ -323,9 +323,9 @@ class PartitionQueue:
 _REQUEST_BYTES = 4 << 20
 """Maximum size in bytes of a request with several batches; one batch may be larger."""
 _TIMEOUT_MS = 20_000
-"""Time for the replicas to acknowledge. It is shorter than ``_ANSWER_WITHIN_S``, so that the broker
-answers before the connection is closed."""
-_ANSWER_WITHIN_S = 30.0
+"""Time for the replicas to acknowledge. It is shorter than ``_ANSWER_TIMEOUT_S``, so that the
+broker answers before the connection is closed."""
+_ANSWER_TIMEOUT_S = 30.0
 
 _PURPOSE = "append"
 
@@ -417,7 +417,7 @@ class Leader:
             transactional_id=self._transactional_id,
             topic_ids=self._cluster.view.ids(batches),
         )
-        reply = connection.send(call, timeout_s=_ANSWER_WITHIN_S)
+        reply = connection.send(call, timeout_s=_ANSWER_TIMEOUT_S)
         reply.then(partial(self._came, sent))
 
     def _came(self, sent: Sent, reply: Reply[Produced]) -> None:

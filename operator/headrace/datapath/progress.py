@@ -16,8 +16,8 @@ from headrace.kafka import (
     Message,
     Position,
     Producer,
+    ReloadingClient,
     Renewal,
-    Renewed,
     Throttle,
     assign,
     ensure_topic,
@@ -86,7 +86,7 @@ class ProgressLog:
         # This is the partitioner of Java's clients. Other writers must put a key into the same
         # partition, or compaction would keep both records.
         settings = {"partitioner": "murmur2", "linger.ms": 0}
-        self._producer = Renewed(target, lambda: clients.producer(target, settings))
+        self._producer = ReloadingClient(target, lambda: clients.producer(target, settings))
         self._table: dict[ProgressKey, Progress] = {}
         self._unreadable: dict[ProgressKey, tuple[int, str]] = {}
         """Last stored value that cannot be read: its Unix time in ms, and the reason."""

@@ -254,7 +254,7 @@ def _record(stored: StoredRecord, producer_id: int) -> Record:
     return Record(offset, key, value, headers, timestamp_ms, producer_id)
 
 
-_PATIENCE_S = 5.0
+_TIMEOUT_S = 5.0
 
 
 def transactions_decided(
@@ -271,7 +271,7 @@ def transactions_decided(
     loop = EventLoop()
     client = ClusterClient(loop, cluster)
     try:
-        tail = Tail(client, at, offsets.start, patience_s=_PATIENCE_S)
+        tail = Tail(client, at, offsets.start, patience_s=_TIMEOUT_S)
         return list(decided(_entries(tail, offsets.stop)))
     finally:
         client.close()

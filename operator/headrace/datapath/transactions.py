@@ -18,13 +18,13 @@ from headrace.replication.progress import ContiguousRange, CopiedRuns
 TRANSACTION_MS = 60_000
 """Maximum duration of a transaction (``transaction.timeout.ms``). The coordinator then aborts
 it."""
-ANSWERED_WITHIN_S = 55.0
+ANSWERED_TIMEOUT_S = 55.0
 """Time during which a commit without a response is sent again. It is less than
 ``TRANSACTION_MS``."""
-CUT_WITHIN_S = 15.0
+CUT_TIMEOUT_S = 15.0
 """Time to acknowledge all sent records of a transaction. A slower partition would delay all others
 of its task, so the transaction is aborted. It is less than ``TRANSACTION_MS``."""
-VISIBLE_WITHIN_S = 5.0
+VISIBLE_TIMEOUT_S = 5.0
 """Maximum time from a commit until its markers are written, which a coordinator normally does at
 once."""
 POLL_S = 0.005
@@ -96,7 +96,7 @@ def lost(error: object) -> Retriable:
 def not_acknowledged(target: str) -> Retriable:
     """Return the error for a transaction whose records were not acknowledged in time."""
     return Retriable(
-        f"{target} did not acknowledge all records of a transaction within {CUT_WITHIN_S:.0f} s: "
+        f"{target} did not acknowledge all records of a transaction within {CUT_TIMEOUT_S:.0f} s: "
         "it is aborted"
     )
 

@@ -120,10 +120,10 @@ log = get_logger(__name__)
 
 _SAMPLED_EVERY_S = 1.0
 """Interval in seconds between verified batches of a lane with ``Sampled``."""
-_MOST_BYTES = 16 << 20
+_MAX_BYTES = 16 << 20
 """Maximum size in bytes of a lane's batches that wait for verification. They are copies, so the
 fetch responses can be released."""
-_WITHIN_S = 10.0
+_TIMEOUT_S = 10.0
 _PURPOSE = "verify"
 
 
@@ -172,7 +172,7 @@ class Verifier:
     @property
     def full(self) -> bool:
         """Whether no more batches should be copied until some are verified."""
-        return self._bytes >= _MOST_BYTES
+        return self._bytes >= _MAX_BYTES
 
     @property
     def compares_all(self) -> bool:
@@ -284,7 +284,7 @@ class Verifier:
     async def _stored(self, written: _Written) -> list[Batch]:
         """Return the target's batches from the written offset on; retry if the leader moved."""
         loop, backoff = self._cluster.loop, Backoff(0.02, 0.5)
-        deadline_s = loop.now_s() + _WITHIN_S
+        deadline_s = loop.now_s() + _TIMEOUT_S
         while True:
             try:
                 return await self._fetched(written)
@@ -334,7 +334,7 @@ class Verifier:
 # acknowledgement, with an epoch that they confirm.
 
 _EPOCH_INTERVAL_S = 1.0
-_EPOCH_WITHIN_S = 5.0
+_EPOCH_TIMEOUT_S = 5.0
 
 Offsets = Mapping[TopicPartition, int]
 
@@ -376,7 +376,7 @@ class TargetEpochs:
         if not unseen:
             self._due = False
             return
-        asked = start(log_ends(self._cluster, unseen, timeout_s=_EPOCH_WITHIN_S))
+        asked = start(log_ends(self._cluster, unseen, timeout_s=_EPOCH_TIMEOUT_S))
         asked.then(partial(self._answered, unseen))
 
     def _answered(self, unseen: Offsets, reply: Reply[Answers[EpochEnd]]) -> None:

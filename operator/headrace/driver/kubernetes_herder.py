@@ -50,11 +50,11 @@ from headrace.replication import policy_for
 
 log = get_logger(__name__)
 
-_AT_ONCE = 16
+_MAX_CONCURRENT_REQUESTS = 16
 """Maximum number of concurrent requests of one connector."""
 _EVERY_S = 0.05
 """Interval between two writes that nothing waits for, in seconds. 10,000 tasks take ten minutes."""
-_AGAIN_S = 5.0
+_RETRY_INTERVAL_S = 5.0
 
 Write = Callable[[], Coroutine[Any, Any, object]]
 
@@ -111,7 +111,7 @@ class EpochFence:
                     await self._raise(task, epoch)
                     break
                 except Retriable:
-                    await asyncio.sleep(_AGAIN_S)
+                    await asyncio.sleep(_RETRY_INTERVAL_S)
                 except HeadraceError as error:
                     log.info("fence not raised any further", epoch=epoch, why=str(error))
                     return
@@ -127,7 +127,7 @@ async def write_all(writes: Iterable[Write]) -> None:
 
     The error is ``TaskConflict`` if a later connector's epoch rejects a write.
     """
-    at_once = asyncio.Semaphore(_AT_ONCE)
+    at_once = asyncio.Semaphore(_MAX_CONCURRENT_REQUESTS)
 
     async def do(write: Write) -> None:
         async with at_once:
@@ -203,7 +203,7 @@ class _Waiting:
     asked: float
 
 
-class WriteTurns:
+class StatusWriteLimiter:
     """Allows one write per second, for the unit that has waited longest.
 
     Times are in seconds on a monotonic clock.
@@ -234,7 +234,7 @@ def selector(flow: str, type: TaskType) -> str:
     return f"{FLOW_LABEL}={label_value(flow)},{TYPE_LABEL}={type}"
 
 
-def others_selector(flow: str, cluster_id: str) -> str:
+def other_flows_selector(flow: str, cluster_id: str) -> str:
     """Return the label selector of the tasks of other flows that write to a target cluster."""
     return f"{TARGET_LABEL}={label_value(cluster_id)},{FLOW_LABEL}!={label_value(flow)}"
 
@@ -331,7 +331,7 @@ async def check_not_taken(
     ``topics`` contains the target topics by target cluster id.
     """
     for cluster_id, mine in topics.items():
-        selected = others_selector(flow, cluster_id)
+        selected = other_flows_selector(flow, cluster_id)
         for task in await client.list(
             TASK, namespace, labels=selected, fields=_TO_BE_RUN, metadata_only=True
         ):
@@ -349,7 +349,7 @@ T = TypeVar("T")
 _WRITE_S = 12.0
 """Time limit of a status write in seconds. A conflict needs a second request."""
 _PUBLISH_S = 120.0
-_QUIET_S = 4.0
+_PAUSE_AFTER_FAILURE_S = 4.0
 """Time without reports after the API server did not respond, in seconds.
 
 Callers have other work and must not wait for an unreachable API server at each report.
@@ -365,7 +365,7 @@ class KubernetesHerder:
         self._client, self._loop, self._flow = client, loop, flow
         self._namespace, self._name = flow.metadata.namespace, flow.metadata.name
         self._fence = EpochFence(client, self._namespace)
-        self._turns = WriteTurns()
+        self._turns = StatusWriteLimiter()
         self._quiet_until = 0.0
         self._not_taken: dict[str, set[str]] = {}
         """Target topics by cluster id that no other flow writes, according to an earlier check."""
@@ -391,7 +391,7 @@ class KubernetesHerder:
         try:
             return self._wait(self._write(task, status), _WRITE_S)
         except Unavailable:
-            self._quiet_until = time.monotonic() + _QUIET_S * random.uniform(0.5, 1.0)
+            self._quiet_until = time.monotonic() + _PAUSE_AFTER_FAILURE_S * random.uniform(0.5, 1.0)
             raise
 
     def release(self, task: ReplicationTask, status: ReplicationTaskStatus) -> ReplicationTask:

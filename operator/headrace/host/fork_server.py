@@ -25,7 +25,7 @@ Main = Callable[[str, int], int]
 """Function that runs a process with its argument and its socket, and returns the exit code."""
 
 _MESSAGE_BYTES = 1 << 16
-_CODE_WITHIN_S = 1.0
+_CODE_TIMEOUT_S = 1.0
 """Time for the server to report the exit code of a process that has ended."""
 
 
@@ -61,7 +61,7 @@ class ForkedProcess:
         return self.returncode
 
     def _code(self) -> int:
-        if not _is_readable(self._status.fileno(), _CODE_WITHIN_S):
+        if not _is_readable(self._status.fileno(), _CODE_TIMEOUT_S):
             return -1
         return int(self._status.recv(_MESSAGE_BYTES) or -1)
 

@@ -145,7 +145,7 @@ def no_answer(tried: str, error: Exception) -> Unavailable:
     return Unavailable(f"{tried}: the API server is not to be reached: {error}")
 
 
-_AGAIN_S = 0.5
+_RETRY_INTERVAL_S = 0.5
 
 T = TypeVar("T")
 
@@ -163,7 +163,7 @@ async def retried(ask: Callable[[], Awaitable[T]], within_s: float) -> T:
         except Retriable:
             if time.monotonic() > deadline:
                 raise
-        await asyncio.sleep(_AGAIN_S)
+        await asyncio.sleep(_RETRY_INTERVAL_S)
 
 
 REQUESTS = Described(
@@ -196,7 +196,7 @@ class RequestMetrics:
 
 _PAGE = 500
 """Maximum number of objects in a page of a list, as in client-go."""
-_SILENCE_S = 75.0
+_IDLE_TIMEOUT_S = 75.0
 """Time without data after which a watch ends, in seconds.
 
 A watch receives a bookmark every minute. After a longer silence the connection may be dead. It may
@@ -354,7 +354,7 @@ class Client(ApiRequests):
 
         The first event is ``CONNECTED``, when the watch is open. Each further event is ``ADDED``,
         ``MODIFIED``, ``DELETED`` or ``BOOKMARK``, with its object. The watch ends when the API
-        server ends it (after ``timeout_s``), or after ``_SILENCE_S`` without data. Raise
+        server ends it (after ``timeout_s``), or after ``_IDLE_TIMEOUT_S`` without data. Raise
         ``Expired`` if the version is too old, and ``Unavailable`` if the connection fails.
         """
         tried = sentence(self.who, "watch", kind, namespace)
@@ -366,7 +366,9 @@ class Client(ApiRequests):
             "fieldSelector": fields,
             "timeoutSeconds": str(timeout_s),
         }
-        timeout = aiohttp.ClientTimeout(total=None, sock_connect=TIMEOUT_S, sock_read=_SILENCE_S)
+        timeout = aiohttp.ClientTimeout(
+            total=None, sock_connect=TIMEOUT_S, sock_read=_IDLE_TIMEOUT_S
+        )
         try:
             with self._trying("watch", kind, tried):
                 response = await self._request(

@@ -19,7 +19,7 @@ from headrace.logs import get_logger
 
 log = get_logger(__name__)
 
-_SILENCE_S = 30.0
+_REPORT_AFTER_S = 30.0
 """Time without access to the Lease after which a replica reports a problem, in seconds."""
 
 
@@ -61,8 +61,10 @@ class LeaderElection:
         """
         if self._reached_at is None:
             return [f"the Lease {self._name} was not reached yet: {self._why}"]
-        if time.monotonic() - self._reached_at >= _SILENCE_S:
-            return [f"the Lease {self._name} was not reached for {_SILENCE_S:.0f} s: {self._why}"]
+        if time.monotonic() - self._reached_at >= _REPORT_AFTER_S:
+            return [
+                f"the Lease {self._name} was not reached for {_REPORT_AFTER_S:.0f} s: {self._why}"
+            ]
         return []
 
     async def run(self, work: Callable[[], Awaitable[None]]) -> None:

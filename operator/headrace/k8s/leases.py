@@ -30,7 +30,7 @@ Name = tuple[str, str]
 """Namespace and name of a Lease."""
 
 
-_LONGEST_RETURN = 10
+_MAX_RETURN_PERIODS = 10
 """Number of durations after a restart after which Leases can expire in any case."""
 _UNKNOWN_S = 6.0
 """Duration in seconds of a Lease that declares none and was not expected."""
@@ -192,7 +192,7 @@ class LeaseObserver:
         silence_s = max(duration_s, self._returned - self._restarted)
         return (
             now - self._returned < silence_s
-            and now - self._restarted < _LONGEST_RETURN * duration_s
+            and now - self._restarted < _MAX_RETURN_PERIODS * duration_s
         )
 
 

@@ -16,7 +16,7 @@ from confluent_kafka import (
 )
 
 from headrace.kafka.admin import SHARE, ActiveProducer, Admin, Position, ensure_topic
-from headrace.kafka.admin_requests import Renewal, Renewed
+from headrace.kafka.admin_requests import ReloadingClient, Renewal
 from headrace.kafka.clients import (
     assign,
     assign_more,
@@ -75,8 +75,8 @@ __all__ = [
     "Operation",
     "Position",
     "Producer",
+    "ReloadingClient",
     "Renewal",
-    "Renewed",
     "Replicas",
     "RightsAdmin",
     "SecretMissing",

@@ -62,7 +62,7 @@ def _state(cluster: ClusterAccess) -> str:
         return str(missing)
 
 
-class Renewed(Generic[Client]):
+class ReloadingClient(Generic[Client]):
     """Client that is created on first use, and created again when its Secret files have changed.
 
     Thread-safe. Callers may continue to use a replaced client.
@@ -148,7 +148,7 @@ class AdminRequests:
         If so, an unreachable broker is treated as down, and its partitions get other leaders. If
         not, its advertised address may be wrong.
         """
-        self._renewed = Renewed(cluster, self._make)
+        self._renewed = ReloadingClient(cluster, self._make)
 
     @property
     def client(self) -> AdminClient:

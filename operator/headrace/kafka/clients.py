@@ -192,10 +192,10 @@ def _config(
 
 
 OnRecord = Callable[[str, Message], None]
-_MOST = 100
+_MAX_RECORDS_PER_TURN = 100
 """Maximum number of records read for one group before the next group has its turn."""
 _WAIT_S = 0.02
-_SILENCE_S = 20.0
+_IDLE_TIMEOUT_S = 20.0
 """Time limit for the next record or end of a partition, in seconds. Joining takes a few seconds."""
 
 
@@ -224,7 +224,7 @@ def poll_member(consumer: Consumer) -> tuple[list[Message], set[TopicPartition]]
     """
     found, ends = [], set()
     try:
-        for message in consumer.consume(_MOST, _WAIT_S):
+        for message in consumer.consume(_MAX_RECORDS_PER_TURN, _WAIT_S):
             if (error := message.error()) is None:
                 found.append(message)
             elif error.code() == KafkaError._PARTITION_EOF:
@@ -284,10 +284,10 @@ def read_to_ends(
                     since_s = time.monotonic()
                 if not left[group]:
                     del left[group]
-            if time.monotonic() - since_s > _SILENCE_S:
+            if time.monotonic() - since_s > _IDLE_TIMEOUT_S:
                 raise GaveUp(
-                    f"group {min(left)} was delivered nothing for {_SILENCE_S:.0f} s, and did not "
-                    "reach the ends of its partitions"
+                    f"group {min(left)} was delivered nothing for {_IDLE_TIMEOUT_S:.0f} s, and did "
+                    "not reach the ends of its partitions"
                 )
 
 

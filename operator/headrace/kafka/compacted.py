@@ -19,7 +19,7 @@ _CONFIG = {
     "cleanup.policy": "compact",
     "max.message.bytes": str(16 << 20),
 }
-_SILENCE_S = 60.0
+_IDLE_TIMEOUT_S = 60.0
 """Time limit for the next record. It covers three elections of a leader (10 s)."""
 _TRANSACTION_S = 60.0
 """Time limit of a transaction: the default of brokers. A few records take milliseconds."""
@@ -74,16 +74,16 @@ class CompactedTopic:
         tried = f"read {self._name} of {self._cluster.alias}"
         with closing(make_consumer(self._cluster)) as consumer:
             assign(consumer, begin.items())
-            deadline_s = time.monotonic() + _SILENCE_S
+            deadline_s = time.monotonic() + _IDLE_TIMEOUT_S
             while time.monotonic() < deadline_s:
                 if (message := consumer.poll(0.5)) is None:
                     continue
                 if is_record(message, tried):
                     found[message.key() or b""] = message.value() or b""
-                    deadline_s = time.monotonic() + _SILENCE_S
+                    deadline_s = time.monotonic() + _IDLE_TIMEOUT_S
                 elif ends_partition(message):
                     return found
-        raise GaveUp(f"could not {tried}: nothing arrived for {_SILENCE_S:.0f} s")
+        raise GaveUp(f"could not {tried}: nothing arrived for {_IDLE_TIMEOUT_S:.0f} s")
 
     def replace(self, is_current: Callable[[Records], bool], records: Records) -> bool:
         """Write records in one transaction if ``is_current`` accepts the latest ones.

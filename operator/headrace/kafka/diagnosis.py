@@ -20,7 +20,7 @@ from headrace.kafka.errors import (
     SecretMissing,
     TlsFailed,
     TokenUnavailable,
-    words,
+    error_text,
 )
 from headrace.kafka.security import UNREADABLE, end_of, read_credentials, token_trouble
 
@@ -40,7 +40,7 @@ def _address(server: str) -> Server:
     return host.strip("[]"), int(port)
 
 
-def shown(server: Server) -> str:
+def format_server(server: Server) -> str:
     """Return the address as ``host:port``."""
     return f"{server[0]}:{server[1]}"
 
@@ -138,8 +138,8 @@ def tls_trouble(
         if not speaks_tls(server):
             return None
         return (
-            f"{shown(server)} speaks TLS; set {cluster.field}.tls, or name the listener that "
-            "takes plain text"
+            f"{format_server(server)} speaks TLS; set {cluster.field}.tls, or name the listener "
+            "that takes plain text"
         )
     if why := _refused_certificate(cluster, server):
         return why
@@ -151,7 +151,7 @@ def tls_trouble(
 def _client_certificate_advice(
     cluster: ClusterAccess, server: Server, client_error: KafkaError
 ) -> str:
-    where = shown(server)
+    where = format_server(server)
     own = cluster.spec.tls and cluster.spec.tls.client_certificate
     if not own:
         return f"{where} wants a client certificate; set {cluster.field}.tls.clientCertificate"
@@ -189,13 +189,13 @@ def _refused_certificate(cluster: ClusterAccess, server: Server) -> str | None:
         shake_hands(context, server)
     except ssl.SSLCertVerificationError as error:
         return (
-            f"the certificate of {shown(server)} is refused: {error.verify_message.rstrip('.')}; "
-            f"{_trust_advice(cluster, error)}"
+            f"the certificate of {format_server(server)} is refused: "
+            f"{error.verify_message.rstrip('.')}; {_trust_advice(cluster, error)}"
         )
     except (ssl.SSLError, ConnectionError):
         return (
-            f"{shown(server)} does not speak TLS; leave {cluster.field}.tls out, or name the "
-            "listener that does"
+            f"{format_server(server)} does not speak TLS; leave {cluster.field}.tls out, or name "
+            "the listener that does"
         )
     except (OSError, SecretMissing):
         return None
@@ -251,12 +251,12 @@ def _login_trouble(
     if client_error is None or client_error.code() != KafkaError._AUTHENTICATION:
         return None
     advice = _login_advice(cluster, client_error)
-    return AuthenticationFailed(f"could not {tried}: {words(client_error)}; {advice}")
+    return AuthenticationFailed(f"could not {tried}: {error_text(client_error)}; {advice}")
 
 
 def in_words(cluster: ClusterAccess, error: KafkaError) -> str:
     """Return a sentence for a connection error that a client of this cluster reported."""
-    return f"{cluster.alias}: {token_trouble(cluster) or words(error)}"
+    return f"{cluster.alias}: {token_trouble(cluster) or error_text(error)}"
 
 
 def is_advertised(cluster: ClusterAccess, client_error: KafkaError) -> bool:
@@ -276,8 +276,8 @@ def _broker_trouble(
         if cluster.spec.authentication is not None:
             return None
         return (
-            f"{shown(server)} is open, and no broker answers there; where its listener wants a "
-            f"login, set {cluster.field}.authentication"
+            f"{format_server(server)} is open, and no broker answers there; where its listener "
+            f"wants a login, set {cluster.field}.authentication"
         )
     if client_error.code() in {KafkaError._TIMED_OUT, KafkaError._TIMED_OUT_QUEUE}:
         return f"broker {broker.id} ({broker.server}) {_FROZEN}"
@@ -285,8 +285,8 @@ def _broker_trouble(
         return None
     return (
         f"broker {broker.id} advertises {broker.server}, which cannot be reached from here "
-        f"({words(client_error)}), while a bootstrap server can; if that broker runs, correct its "
-        f"advertised.listeners, or name the listener meant for this network in {cluster.field}."
+        f"({error_text(client_error)}), while a bootstrap server can; if that broker runs, correct "
+        f"its advertised.listeners, or name the listener meant for this network in {cluster.field}."
         "bootstrapServers"
     )
 

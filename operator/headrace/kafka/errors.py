@@ -114,13 +114,13 @@ def translate(error: KafkaError | KafkaException, tried: str) -> HeadraceError:
     code = kafka_error.code()
     if code in _AWAY:
         return Unreachable(
-            f"could not {tried}: no broker answered ({words(kafka_error)}); "
+            f"could not {tried}: no broker answered ({error_text(kafka_error)}); "
             "check that the address is right and the brokers run"
         )
     if code in _LOGIN:
-        return AuthenticationFailed(f"could not {tried}: {words(kafka_error)}")
+        return AuthenticationFailed(f"could not {tried}: {error_text(kafka_error)}")
     if code == KafkaError._SSL:
-        return TlsFailed(f"could not {tried}: {words(kafka_error)}")
+        return TlsFailed(f"could not {tried}: {error_text(kafka_error)}")
     message = f"could not {tried}: {kafka_error.str()} ({kafka_error.name()})"
     if advice := _FATAL.get(code):
         return Fatal(f"{message}; {advice}")
@@ -152,7 +152,7 @@ def concerns_record(error: KafkaError) -> bool:
     return error.code() in _OF_A_RECORD
 
 
-def words(error: KafkaError) -> str:
+def error_text(error: KafkaError) -> str:
     """Return the error message without the parts that differ at each report."""
     text = re.sub(
         r" \(after \d+ms in state \w+(, \d+ identical error\(s\) suppressed)?\)", "", error.str()

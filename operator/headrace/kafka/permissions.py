@@ -252,7 +252,7 @@ _COORDINATOR_MOVES = {
 
 A new cluster creates that topic at the first request about a group.
 """
-_AGAIN_S = 0.1
+_RETRY_INTERVAL_S = 0.1
 _NAMED = 3
 """Maximum number of topics in a message."""
 
@@ -271,7 +271,7 @@ class RightsAdmin(Admin, ClusterRights):
         deadline_s = time.monotonic() + self._timeout_s
         found, made = self._topic_rights(names, new)
         while made and time.monotonic() < deadline_s:
-            time.sleep(_AGAIN_S)
+            time.sleep(_RETRY_INTERVAL_S)
             more, made = self._topic_rights(made, new)
             found |= more
         return found
@@ -346,7 +346,7 @@ class RightsAdmin(Admin, ClusterRights):
                 else:
                     found[name] = operations(one.authorized_operations)
             if wanted := wanted - found.keys():
-                time.sleep(_AGAIN_S)
+                time.sleep(_RETRY_INTERVAL_S)
         return found
 
     def may_use_transactional_id(self, name: str) -> bool:

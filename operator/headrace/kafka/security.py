@@ -169,10 +169,10 @@ class Tokens:
 
         Raise ``TokenUnavailable`` or ``SecretMissing`` if there is no valid token.
         """
-        if (token := self.at_hand()) is not None:
+        if (token := self.cached_token()) is not None:
             return token
         with self._asking:
-            if (token := self.at_hand()) is not None:  # another thread has asked
+            if (token := self.cached_token()) is not None:  # another thread has asked
                 return token
             try:
                 return self._ask()
@@ -181,7 +181,7 @@ class Tokens:
                     return token
                 raise
 
-    def at_hand(self) -> Token | None:
+    def cached_token(self) -> Token | None:
         """Return the token if it need not be replaced yet, or None. Sends no request."""
         token = self.good()
         return token if token is not None and self._clock.time() < token.renewed_s else None

@@ -16,7 +16,7 @@ from headrace.kafka.errors import TokenUnavailable
 
 _TIMEOUT_S = 5.0
 """Time-out of each step of the exchange, in seconds. Callers wait up to 10 s for a connection."""
-_MOST_BYTES = 1 << 20
+_MAX_BYTES = 1 << 20
 _RENEWED_AT = 0.75
 _TOKEN = re.compile(r"[A-Za-z0-9._~+/-]+=*")
 """Valid bearer tokens (RFC 6750, section 2.1)."""
@@ -65,7 +65,7 @@ def request_token(oauth: OAuth, field: str, secret: str, trusted: str) -> Token:
         ) from None
     except (OSError, http.client.HTTPException, ValueError) as error:
         raise TokenUnavailable(
-            f"the token endpoint {oauth.token_endpoint} {_why_not(error)}; check "
+            f"the token endpoint {oauth.token_endpoint} {_failure_reason(error)}; check "
             f"{field}.tokenEndpoint, and that it runs"
         ) from None
     if status != http.HTTPStatus.OK:
@@ -96,7 +96,7 @@ def _post(oauth: OAuth, field: str, secret: str, trusted: str) -> tuple[int, byt
     try:
         connection.request("POST", path, urlencode(asked), headers)
         response = connection.getresponse()
-        return response.status, response.read(_MOST_BYTES)
+        return response.status, response.read(_MAX_BYTES)
     finally:
         connection.close()
 
@@ -113,7 +113,7 @@ def _context(oauth: OAuth, field: str, trusted: str) -> ssl.SSLContext:
     return context
 
 
-def _why_not(error: Exception) -> str:
+def _failure_reason(error: Exception) -> str:
     if isinstance(error, socket.gaierror):
         return f"has a name that does not resolve ({error.strerror})"
     if isinstance(error, TimeoutError):

@@ -8,7 +8,7 @@ from typing import Any, Literal
 from headrace.api import Load, MirrorTest, Model
 from headrace.mirror_test import documents
 
-_SILENCE_S = 120.0
+_IDLE_TIMEOUT_S = 120.0
 """Time without reports after which producers count as ended. They report twice a second."""
 
 Poll = Callable[[float], Iterable[tuple[str, Any]]]
@@ -87,7 +87,7 @@ class LoadTail:
     def ended(self) -> bool:
         """True if the load has ended with or without a manifest, or its producers have ended."""
         reported_s = self._reported_s
-        silent = reported_s is not None and time.monotonic() - reported_s > _SILENCE_S
+        silent = reported_s is not None and time.monotonic() - reported_s > _IDLE_TIMEOUT_S
         return self._has_ended or silent
 
     def receive(self, for_s: float) -> None:

@@ -90,14 +90,14 @@ def deadline_s(test: MirrorTest, stage: Stage) -> int:
     return _DEADLINE_S + (settle_s if stage is Stage.VERIFY else load_s + settle_s)
 
 
-ENDS_WITHIN_S = 60.0
+ENDS_TIMEOUT_S = 60.0
 """Time limit of probe and chaos after the load, in addition to ``settleSeconds``.
 
 In this time the probe's executors return their results, and the last recovery is observed. A
 rehearsed fail-over begins at the latest after this time.
 """
 _REHEARSAL_END_S = 1_800.0
-"""Time limit of a rehearsal, in addition to ``ENDS_WITHIN_S``.
+"""Time limit of a rehearsal, in addition to ``ENDS_TIMEOUT_S``.
 
 ``headrace failover`` waits up to 5 minutes until everything is copied. Then all groups continue to
 read.
@@ -263,9 +263,9 @@ def _since_the_load(run: RunState, load: StageState) -> Transition:
     if Stage.VERIFY in run.stages:
         return _comparison(run)
     for stage, activity, end_s, applies in (
-        (Stage.PROBE, Activity.AWAITING_ARRIVALS, ENDS_WITHIN_S, run.has_manifest),
-        (Stage.CHAOS, Activity.AWAITING_RECOVERY, ENDS_WITHIN_S, True),
-        (Stage.REHEARSAL, Activity.REHEARSING, ENDS_WITHIN_S + _REHEARSAL_END_S, True),
+        (Stage.PROBE, Activity.AWAITING_ARRIVALS, ENDS_TIMEOUT_S, run.has_manifest),
+        (Stage.CHAOS, Activity.AWAITING_RECOVERY, ENDS_TIMEOUT_S, True),
+        (Stage.REHEARSAL, Activity.REHEARSING, ENDS_TIMEOUT_S + _REHEARSAL_END_S, True),
     ):
         other = run.stages.get(stage)
         runs = other is not None and not other.has_ended

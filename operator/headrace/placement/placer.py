@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from itertools import groupby
 from math import exp
 
-from headrace.api import ConditionType, ReplicationFlow, ReplicationTask, condition
+from headrace.api import ConditionType, ReplicationFlow, ReplicationTask, find_condition
 from headrace.assign import (
     ApplicationState,
     AssignmentUtils,
@@ -270,7 +270,7 @@ def _is_held_up(task: ReplicationTask) -> bool:
 
     A move would then copy records again.
     """
-    unstored = condition(task.status.conditions, ConditionType.PROGRESS_NOT_STORED)
+    unstored = find_condition(task.status.conditions, ConditionType.PROGRESS_NOT_STORED)
     return task.status.last_error is not None or unstored is not None
 
 

@@ -41,7 +41,7 @@ from headrace.replication.mirror_maker_formats import (
 )
 from headrace.replication.policies import ReplicationPolicy, policy_for
 from headrace.replication.progress import (
-    MOST_PAIRS,
+    MAX_PAIRS,
     Confirmed,
     ContiguousRange,
     Loss,
@@ -51,8 +51,8 @@ from headrace.replication.progress import (
     ProgressKey,
     Switch,
     TargetSeen,
-    few_enough,
     losses_before,
+    thin_out,
     with_runs,
 )
 from headrace.replication.splitting import split_groups
@@ -61,8 +61,8 @@ from headrace.replication.topic_settings import (
     MadeTopic,
     TopicAcl,
     config_changes,
+    incompatible_settings,
     settings_of_other_offsets,
-    unfit_settings,
     wanted_acls,
     write_denial,
 )
@@ -78,7 +78,7 @@ __all__ = [
     "APPLIED",
     "AS_GIVEN",
     "DEDICATED_CONNECTOR",
-    "MOST_PAIRS",
+    "MAX_PAIRS",
     "OFFSETS_PARTITIONS",
     "SHARE_GROUP",
     "STRETCH",
@@ -119,8 +119,8 @@ __all__ = [
     "decode_position",
     "encode_applied",
     "encode_position",
-    "few_enough",
     "find_loop",
+    "incompatible_settings",
     "judge",
     "loop_of_patterns",
     "loop_of_topics",
@@ -135,7 +135,7 @@ __all__ = [
     "settings_of_other_offsets",
     "share_addresses",
     "split_groups",
-    "unfit_settings",
+    "thin_out",
     "wanted_acls",
     "with_runs",
     "write_denial",

@@ -38,7 +38,7 @@ most failures of all drivers of a flow, because such a flow resumes its copies."
 GRACE_S = 30.0
 """Time in seconds for which a flow counts after it stopped. Its source connector also stops when it
 moves to another driver."""
-_MOST_LINES, _LONGEST_LINE = 64, 64
+_MAX_LINES, _LONGEST_LINE = 64, 64
 """Limits of a record's size. Real graphs of flows have few lines with few hops."""
 _PREFIX = b'{"ancestry_of_flow":'
 _VERSION = 1
@@ -126,7 +126,7 @@ class AncestryKey:
 
 
 @dataclass(frozen=True)
-class Running:
+class FlowRenewal:
     """Record of a flow that its source connector renews. Its timestamp is the time of renewal."""
 
     stopped: bool
@@ -135,14 +135,14 @@ class Running:
 
 _KEYS: TypeAdapter[AncestryKey] = TypeAdapter(AncestryKey)
 _DESCENTS: TypeAdapter[Descent] = TypeAdapter(Descent)
-_RUNNING: TypeAdapter[Running] = TypeAdapter(Running)
+_RUNNING: TypeAdapter[FlowRenewal] = TypeAdapter(FlowRenewal)
 
 
 def _encode(fields: Any) -> bytes:
     return json.dumps(asdict(fields), sort_keys=True, separators=(",", ":")).encode()
 
 
-def encode(value: Descent | Running) -> bytes:
+def encode(value: Descent | FlowRenewal) -> bytes:
     """Return the value of a record."""
     return _encode(value)
 
@@ -157,7 +157,7 @@ class AncestryTable:
 
     def __init__(self) -> None:
         self.descents: dict[AncestryKey, Descent] = {}
-        self._running: dict[AncestryKey, tuple[int, Running]] = {}
+        self._running: dict[AncestryKey, tuple[int, FlowRenewal]] = {}
         self._seen_s: dict[AncestryKey, float] = {}
         """Monotonic time in seconds at which each flow was last known to run."""
 
@@ -199,7 +199,7 @@ class AncestryTable:
 
         Hops of a flow that was stopped are left out, because they become the youngest again.
         """
-        time_ms, running = self._running.get(flow, (0, Running(stopped=True)))
+        time_ms, running = self._running.get(flow, (0, FlowRenewal(stopped=True)))
         if now_ms - time_ms >= (GRACE_S * 1000 if running.stopped else ENDED_MS):
             return {}
         return {
@@ -241,14 +241,14 @@ def _target(hop: Hop) -> str:
     return f"{hop.target.topic} of {hop.target_alias}"
 
 
-class Judged(NamedTuple):
+class JudgedHop(NamedTuple):
     """A hop with its lines, and the ring because of which it is refused, or None."""
 
     descent: Descent
     ring: Ring | None
 
 
-def judge_hop(hop: Hop, upstream: Iterable[Descent], selects: Callable[[str], bool]) -> Judged:
+def judge_hop(hop: Hop, upstream: Iterable[Descent], selects: Callable[[str], bool]) -> JudgedHop:
     """Apply the rule to a hop.
 
     Args:
@@ -269,9 +269,9 @@ def judge_hop(hop: Hop, upstream: Iterable[Descent], selects: Callable[[str], bo
             if line:
                 lines.add(line)
             rings += _growing(hop, line, selects)
-    kept = sorted(lines, key=lambda line: (len(line), [at.rank for at in line]))[:_MOST_LINES]
+    kept = sorted(lines, key=lambda line: (len(line), [at.rank for at in line]))[:_MAX_LINES]
     ring = min(rings, key=lambda ring: (len(ring.line), ring.sentence), default=None)
-    return Judged(Descent(replace(hop, refused=ring is not None), tuple(kept)), ring)
+    return JudgedHop(Descent(replace(hop, refused=ring is not None), tuple(kept)), ring)
 
 
 def _growing(hop: Hop, line: Line, selects: Callable[[str], bool]) -> list[Ring]:

@@ -9,7 +9,7 @@ from headrace.api import ClusterSpec, ReplicationFlow
 from headrace.replication.filters import TopicFilter
 from headrace.replication.policies import ReplicationPolicy, policy_for
 
-_LONGEST_NAME = 249
+_MAX_NAME_LENGTH = 249
 """Maximum length of a topic name (``org.apache.kafka.common.internals.Topic``).
 
 A topic that gets another prefix in each round returns until its name has this length.
@@ -51,7 +51,7 @@ def _loop(there: Direction, back: Direction, topic: str) -> TopicLoop | None:
         first = first or TopicLoop(topic, copy, returned)
         if returned in seen or returned == topic:
             return TopicLoop(topic, copy, returned) if there.topics.matches(returned) else None
-        if len(returned) > _LONGEST_NAME:
+        if len(returned) > _MAX_NAME_LENGTH:
             return first
         seen.add(topic)
         topic = returned
@@ -138,7 +138,7 @@ _ROUNDS = 3
 """Number of rounds in which a name grows until it is certain that it grows without end."""
 
 
-_MOST_STEPS = 10_000
+_MAX_STEPS = 10_000
 """Number of copies after which the search for a ring ends. Only a mesh of many clusters whose flows
 copy each other's copies has more. Such flows find a ring when they run."""
 
@@ -170,7 +170,7 @@ def ring_of_patterns(flows: Sequence[ReplicationFlow]) -> list[RingStep]:
         before = [len(one) for m, one in path if m == n]
         if len(before) > _ROUNDS and before[0] < len(topic):
             return path
-        if step in done or len(done) > _MOST_STEPS or not directions[n].topics.matches(topic):
+        if step in done or len(done) > _MAX_STEPS or not directions[n].topics.matches(topic):
             return []
         copy = directions[n].policy.target_topic(topic)
         rings = (walk(m, copy, [*path, step]) for m in following[n])

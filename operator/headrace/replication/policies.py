@@ -31,7 +31,7 @@ class ReplicationPolicy(Protocol):
 
 GROUP = "headrace.policies"
 SHIPPED = ("Default", "Identity", "RenameMap")
-_LONGEST = 249
+_MAX_NAME_LENGTH = 249
 
 
 def known_policies() -> Sequence[str]:
@@ -119,7 +119,7 @@ class PlugInPolicy:
 
 
 def _is_topic(name: str) -> bool:
-    return len(name) <= _LONGEST and re.fullmatch(TOPIC, name, re.ASCII) is not None
+    return len(name) <= _MAX_NAME_LENGTH and re.fullmatch(TOPIC, name, re.ASCII) is not None
 
 
 @dataclass(frozen=True)

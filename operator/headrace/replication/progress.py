@@ -20,7 +20,7 @@ from headrace.api import LossAction, LossCause
 
 T = TypeVar("T")
 
-MOST_RUNS = 256
+MAX_RUNS = 256
 """Maximum number of ranges between two calls of ``take``, which happen four times a second.
 
 Beyond it, every second range is forgotten. The records between two remaining ranges are then
@@ -28,7 +28,7 @@ unknown.
 """
 
 
-def few_enough(ascending: list[T], most: int) -> list[T]:
+def thin_out(ascending: list[T], most: int) -> list[T]:
     """Shorten a list to ``most`` entries by removing every second one, repeatedly.
 
     The first and the last entry are kept.
@@ -105,14 +105,14 @@ class CopiedRuns:
 
     def _close(self) -> None:
         self._runs.append(ContiguousRange(self.source, self.target, self.records, self._stretch))
-        few_enough(self._runs, MOST_RUNS)
+        thin_out(self._runs, MAX_RUNS)
 
 
 # Pairs of offsets that progress keeps until they are stored as offset syncs. No I/O. If a driver is
 # killed, it is unknown which of its syncs arrived. The new owner writes them again, and also the
 # syncs of records that the killed driver appended after its stored progress.
 
-MOST_PAIRS = 256
+MAX_PAIRS = 256
 """Maximum number of pairs of a partition.
 
 Beyond it, every second pair is forgotten. The translation between two remaining pairs is
@@ -144,7 +144,7 @@ def with_runs(
         known = found[-1].target_offset + 1 - run.target if found else 0
         if known < run.records:
             _add(found, run.without(max(0, known)), new_stretch)
-    return tuple(few_enough(found, MOST_PAIRS))
+    return tuple(thin_out(found, MAX_PAIRS))
 
 
 def _add(found: list[OffsetPair], run: ContiguousRange, new_stretch: Callable[[], str]) -> None:
@@ -219,7 +219,7 @@ class Loss:
         return self.cause is not LossCause.SOURCE_DIVERGED
 
 
-_MOST_EARLIER = 20
+_MAX_EARLIER = 20
 """Maximum number of earlier losses. Beyond it, the two oldest of a kind become one."""
 
 
@@ -231,7 +231,7 @@ def losses_before(loss: Loss, last: Loss | None, earlier: tuple[Loss, ...]) -> t
     if last is None or last.unresolved or last == loss:
         return earlier
     kept = (*earlier, last)
-    if len(kept) <= _MOST_EARLIER:
+    if len(kept) <= _MAX_EARLIER:
         return kept
     seen: dict[tuple[LossCause, bool], int] = {}
     for n, one in enumerate(kept):  # there are fewer kinds than losses, so two have the same kind

@@ -18,9 +18,9 @@ from headrace.api import ReplicationTask, TopicPartition, TopicPartitions
 
 _IDLE = 1.0
 """Base weight of a partition in records/s, for its stored offset and its place in each fetch."""
-_LEAST_GAIN = 0.5
+_MIN_GAIN = 0.5
 """Minimum weight of a move, as a share of the average partition's weight."""
-_MOST_SHIFT = 0.95
+_MAX_SHIFT = 0.95
 """Maximum share of the difference between two tasks that a move may shift.
 
 Shifting the whole difference would only exchange their loads.
@@ -62,7 +62,7 @@ class TaskWeights:
         self._held[task].add(partition)
         self._loads[task] += self._weights[partition]
 
-    def deal(self, partitions: Iterable[TopicPartition]) -> None:
+    def add_unowned(self, partitions: Iterable[TopicPartition]) -> None:
         """Add each partition to the lightest task, heaviest partition first.
 
         Unused tasks may be used.
@@ -90,7 +90,7 @@ class TaskWeights:
         tasks = sorted(range(len(held)), key=lambda task: (not held[task], task))
         tasks = tasks[: len(self._weights)]
         total = sum(self._weights.values())
-        mean, worth_it = total / len(tasks), _LEAST_GAIN * total / len(self._weights)
+        mean, worth_it = total / len(tasks), _MIN_GAIN * total / len(self._weights)
         candidates = set(tasks)
         moves: dict[TopicPartition, int] = {}
         while candidates and len(moves) < most:
@@ -100,7 +100,7 @@ class TaskWeights:
             off = max(loads[heavy] - mean, mean - loads[light])
             if not begins and (off <= tolerance * mean or loads[heavy] <= mean):
                 break
-            most_shift = _MOST_SHIFT * (loads[heavy] - loads[light])
+            most_shift = _MAX_SHIFT * (loads[heavy] - loads[light])
             fits = [
                 at
                 for at in held[heavy] & movable
@@ -182,7 +182,7 @@ class TaskReport:
             not status.driver_name or status.observed_generation == task.metadata.generation, held
         )
 
-    def has_let_go(self, partition: TopicPartition) -> bool:
+    def has_released(self, partition: TopicPartition) -> bool:
         """Return True if the task has released a partition that was removed from its spec."""
         return self.acknowledged and partition not in self.held
 
@@ -266,7 +266,7 @@ def resplit(
     kept_by = {at: owners[at] for at in owners.keys() - leaving} | returned
     for at, task in sorted(kept_by.items()):
         loads.put(at, task)
-    loads.deal(there & (released | taken | (set() if resuming else unknown)))
+    loads.add_unowned(there & (released | taken | (set() if resuming else unknown)))
     on_its_way = {at: waiting[at] for at in waiting.keys() - released - overdue}
     on_its_way |= {at: Leaving(owners[at], now_ms) for at in leaving}
     last_ms = state.last_balance_ms
@@ -302,7 +302,7 @@ def _owners(
 
 
 def _let_go(at: TopicPartition, report: TaskReport | None) -> bool:
-    return report is not None and report.has_let_go(at)
+    return report is not None and report.has_released(at)
 
 
 def _may_balance(

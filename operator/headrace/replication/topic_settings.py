@@ -26,7 +26,7 @@ class Unfit(NamedTuple):
     """Reason, as the continuation of a sentence about the copies."""
 
 
-def unfit_settings(source: Mapping[str, str], copy: Mapping[str, str]) -> Iterator[Unfit]:
+def incompatible_settings(source: Mapping[str, str], copy: Mapping[str, str]) -> Iterator[Unfit]:
     """Yield the settings with which a copy rejects, loses or changes records of its source.
 
     Both arguments contain all settings in effect. A setting that one of them lacks is not compared.

@@ -20,7 +20,7 @@ from headrace.replication.mirror_maker_formats import OffsetSync
 # range, offsets ascend by one on both sides. Gaps by compaction, markers and skipped records begin
 # a new range. A partition without gaps has a single range.
 
-MOST_RANGES = 1024
+MAX_RANGES = 1024
 """Maximum number of ranges of a partition. A range needs 24 bytes of memory."""
 
 NEVER = (1 << 63) - 1
@@ -54,7 +54,7 @@ class OffsetMap:
     translated to the offset after the last known pair.
     """
 
-    def __init__(self, complete_from: int = 0, most: int = MOST_RANGES) -> None:
+    def __init__(self, complete_from: int = 0, most: int = MAX_RANGES) -> None:
         """Create an empty map that keeps at most ``most`` ranges, at least 2.
 
         Beyond the maximum, every second range of the older half is forgotten. The map is therefore
@@ -205,7 +205,7 @@ class Translation:
     copies are used, because they are not repeated again.
     """
 
-    def __init__(self, begins: int, *, complete_from: int, most: int = MOST_RANGES) -> None:
+    def __init__(self, begins: int, *, complete_from: int, most: int = MAX_RANGES) -> None:
         """Start a translation at the next source offset to copy.
 
         Args:

@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict
 from headrace.errors import Fatal, InvalidSpec
 from headrace.host import write_whole
 
-KILL_PATIENCE_S = 10
+KILL_GRACE_PERIOD_S = 10
 """Time for a killed process to end. It ends at once unless the kernel waits for a disk."""
 
 
@@ -80,7 +80,7 @@ def end(processes: Iterable[psutil.Process], how: signal.Signals, grace_s: float
     Raise ``Fatal`` if a killed process does not end.
     """
     left = list(processes)
-    for signal_number, patience_s in ((how, grace_s), (signal.SIGKILL, KILL_PATIENCE_S)):
+    for signal_number, patience_s in ((how, grace_s), (signal.SIGKILL, KILL_GRACE_PERIOD_S)):
         for process in left:
             with suppress(psutil.NoSuchProcess):  # the process may have ended
                 process.send_signal(signal_number)

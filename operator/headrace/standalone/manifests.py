@@ -7,8 +7,8 @@ from headrace.api import (
     RESET_ANNOTATION,
     InvalidManifest,
     Manifest,
+    ManifestMistake,
     MirrorTest,
-    Mistake,
     ReplicationFlow,
     Resets,
     load,
@@ -24,13 +24,16 @@ FieldPath = tuple[Key, ...]
 _CHECKS: tuple[tuple[FieldPath, Callable[[ReplicationFlow], object]], ...] = (
     (("spec", "tasks", "assignor"), lambda flow: check_assignor(flow.spec.tasks.assignor)),
     (("spec", "replicationPolicy", "type"), check_policy),
-    (("metadata", "annotations", RESET_ANNOTATION), lambda flow: Resets.asked(flow.metadata)),
+    (
+        ("metadata", "annotations", RESET_ANNOTATION),
+        lambda flow: Resets.from_metadata(flow.metadata),
+    ),
     (("spec", "source", "config"), lambda flow: check_client(flow.spec.source)),
     (("spec", "target", "config"), lambda flow: check_client(flow.spec.target)),
 )
 
 
-def refusals(manifest: Manifest) -> list[Mistake]:
+def refusals(manifest: Manifest) -> list[ManifestMistake]:
     """Return a message with file and line for each mistake. Contacts no broker."""
     checked: list[ReplicationFlow | MirrorTest] = [*manifest.flows, *manifest.tests]
     refused = [

@@ -13,7 +13,7 @@ from prometheus_client import CollectorRegistry, ProcessCollector
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from headrace.api import ConditionStatus, ConditionType, condition
+from headrace.api import ConditionStatus, ConditionType, find_condition
 from headrace.control.flow_actions import as_json
 from headrace.driver.metrics import METRICS
 from headrace.standalone.fleet import Samples
@@ -49,7 +49,7 @@ def run_registry(herder: StandaloneHerder, loop: asyncio.AbstractEventLoop) -> C
 def not_ready(herder: StandaloneHerder) -> list[str]:
     """Return a message for each flow that is not Ready."""
     conditions = {
-        name: condition(herder.status(name).conditions, ConditionType.READY)
+        name: find_condition(herder.status(name).conditions, ConditionType.READY)
         for name in herder.flows()
     }
     return [

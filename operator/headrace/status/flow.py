@@ -23,15 +23,15 @@ from headrace.api import (
     TaskCounts,
     TaskPhase,
     TopicPartitions,
-    condition,
     conditions_of,
+    find_condition,
     reported_by,
 )
 from headrace.errors import InvalidSpec
 from headrace.status.readiness import FlowFacts, judge
 
-_LONGEST_MESSAGE = 4096
-_MOST_LOSSES = 100
+_MAX_MESSAGE_LENGTH = 4096
+_MAX_LOSSES = 100
 _BEGUN = (TaskPhase.RUNNING, TaskPhase.PAUSED)
 
 
@@ -140,7 +140,7 @@ def _latest_losses(facts: FlowFacts) -> tuple[LostOffsets, ...]:
         key=lambda loss: loss.time,
     )
     latest = {(loss.topic, loss.partition): loss for loss in losses}
-    return tuple(latest.values())[-_MOST_LOSSES:]
+    return tuple(latest.values())[-_MAX_LOSSES:]
 
 
 def _about_copies(facts: FlowFacts) -> Iterable[Condition]:
@@ -152,16 +152,16 @@ def _about_copies(facts: FlowFacts) -> Iterable[Condition]:
     for type in reported_by(Reporter.TASK | Reporter.CONNECTOR | Reporter.WATCH):
         if found := observed[type]:
             messages = "; ".join(dict.fromkeys(c.message for c in found))
-            yield found[0].model_copy(update={"message": messages[:_LONGEST_MESSAGE]})
+            yield found[0].model_copy(update={"message": messages[:_MAX_MESSAGE_LENGTH]})
 
 
 def _about_resets(facts: FlowFacts) -> Iterable[Condition]:
     """Yield a condition about partitions that were reset, or about an invalid annotation."""
     type = ConditionType.PARTITIONS_RESET
-    found = [c for t in facts.source_tasks if (c := condition(t.status.conditions, type))]
+    found = [c for t in facts.source_tasks if (c := find_condition(t.status.conditions, type))]
     messages = [c.message for c in found]
     try:
-        asked = Resets.asked(facts.flow.metadata)
+        asked = Resets.from_metadata(facts.flow.metadata)
     except InvalidSpec as error:
         found, messages = [], [str(error)]
     else:
@@ -175,7 +175,7 @@ def _about_resets(facts: FlowFacts) -> Iterable[Condition]:
             type=type,
             status=ConditionStatus.TRUE if found else ConditionStatus.FALSE,
             reason=Reason.RESET_BY_ANNOTATION if found else Reason.INVALID_RESET,
-            message="; ".join(messages)[:_LONGEST_MESSAGE],
+            message="; ".join(messages)[:_MAX_MESSAGE_LENGTH],
         )
 
 
@@ -185,7 +185,7 @@ def _about_placement(facts: FlowFacts) -> Iterable[Condition]:
             type=ConditionType.ASSIGNMENT_FAILED,
             status=ConditionStatus.TRUE,
             reason=Reason.NOT_PLACED,
-            message=facts.placement_problem[:_LONGEST_MESSAGE],
+            message=facts.placement_problem[:_MAX_MESSAGE_LENGTH],
         )
 
 
@@ -213,7 +213,7 @@ def _about_objects(facts: FlowFacts) -> Iterable[Condition]:
             reason=Reason.CHANGED_AGAIN,
             message="others change these objects again and again, and the operator reverts that at "
             f"growing intervals: {'; '.join(found)}. Change spec.drivers of the flow instead, or "
-            "stop the other manager"[:_LONGEST_MESSAGE],
+            "stop the other manager"[:_MAX_MESSAGE_LENGTH],
         )
 
 
@@ -249,14 +249,14 @@ def _about_drivers(facts: FlowFacts) -> Iterable[Condition]:
             type=ConditionType.DRIVERS_AVAILABLE,
             status=ConditionStatus.TRUE if enough else ConditionStatus.FALSE,
             reason=Reason.DRIVERS_ALIVE if enough else Reason.DRIVERS_MISSING,
-            message=f"{of}{why}{waits}"[:_LONGEST_MESSAGE],
+            message=f"{of}{why}{waits}"[:_MAX_MESSAGE_LENGTH],
         )
     if facts.stuck_rollout:
         yield Condition(
             type=ConditionType.ROLLOUT_STUCK,
             status=ConditionStatus.TRUE,
             reason=Reason.PODS_NOT_READY,
-            message=f"the roll-out does not end: {facts.stuck_rollout}"[:_LONGEST_MESSAGE],
+            message=f"the roll-out does not end: {facts.stuck_rollout}"[:_MAX_MESSAGE_LENGTH],
         )
     ours = {task.metadata.name for task in facts.tasks}
     named = {driver: sorted(ours & set(units)) for driver, units in sorted(facts.overdue.items())}

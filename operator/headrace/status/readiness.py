@@ -24,8 +24,8 @@ from headrace.api import (
     TaskType,
     TopicPartition,
     TopicPartitions,
-    condition,
     desired_drivers,
+    find_condition,
     wants_watch,
 )
 
@@ -139,7 +139,7 @@ _START_S = 60.0
 
 It takes a few seconds, and longer on a busy node.
 """
-_LONGEST_MESSAGE = 4096
+_MAX_MESSAGE_LENGTH = 4096
 _LOCKED_OUT = (Reason.SECRET_MISSING, Reason.AUTHENTICATION_FAILED, Reason.TLS_FAILED)
 """Reasons that are retried although only a user can fix the problem."""
 
@@ -191,7 +191,7 @@ def _stopped(facts: FlowFacts) -> Readiness | None:
     only = replace(facts, tasks=[watch] if watch else [])
     if problem := next((hit for check in _CHECKS_OF_WATCH if (hit := check(only))), None):
         return problem
-    ready = watch and condition(watch.status.conditions, ConditionType.READY)
+    ready = watch and find_condition(watch.status.conditions, ConditionType.READY)
     return Readiness.ready(Reason.STOPPED, f"{message}; {ready.message if ready else ''}")
 
 
@@ -268,7 +268,7 @@ def _task_failed(facts: FlowFacts) -> Readiness | None:
         return None
     first = failed[0]
     error = first.status.last_error
-    ready = condition(first.status.conditions, ConditionType.READY)
+    ready = find_condition(first.status.conditions, ConditionType.READY)
     reason = Reason.TASK_FAILED if ready is None else ready.reason
     others = f" (and {len(failed) - 1} more)" if len(failed) > 1 else ""
     message = (
@@ -281,7 +281,7 @@ def _task_failed(facts: FlowFacts) -> Readiness | None:
 
 def _unit_not_ready(facts: FlowFacts) -> Readiness | None:
     for task in facts.tasks:
-        ready = condition(task.status.conditions, ConditionType.READY)
+        ready = find_condition(task.status.conditions, ConditionType.READY)
         if ready is not None and ready.status is ConditionStatus.FALSE:
             make = Readiness.stalled if ready.reason in _LOCKED_OUT else Readiness.reconciling
             return make(ready.reason, ready.message)
@@ -290,7 +290,7 @@ def _unit_not_ready(facts: FlowFacts) -> Readiness | None:
 
 def _connector_starts(facts: FlowFacts) -> Readiness | None:
     connector = next((t for t in facts.tasks if t.spec.type is TaskType.SOURCE_CONNECTOR), None)
-    if connector and condition(connector.status.conditions, ConditionType.READY):
+    if connector and find_condition(connector.status.conditions, ConditionType.READY):
         return None
     message = "the source connector waits for a driver"
     if connector and connector.status.driver_name:
@@ -328,7 +328,7 @@ def _unit_recovers(facts: FlowFacts) -> Readiness | None:
 
 def _unit_warns(facts: FlowFacts) -> Readiness | None:
     for task in facts.tasks:
-        ready = condition(task.status.conditions, ConditionType.READY)
+        ready = find_condition(task.status.conditions, ConditionType.READY)
         if ready is not None and ready.reason is not Reason.RUNNING:
             return Readiness.ready(ready.reason, ready.message)
     return None
@@ -357,7 +357,7 @@ def _partitions_paused(facts: FlowFacts) -> Readiness | None:
     message = f"{paused} of {of} partitions are paused by spec.pausedPartitions"
     if absent := [str(item) for item in items if not Pauses.of([item]).among(known[item.topic])]:
         message += f"; the flow does not copy these (yet): {', '.join(absent)}"
-    return Readiness.ready(Reason.RUNNING, message[:_LONGEST_MESSAGE])
+    return Readiness.ready(Reason.RUNNING, message[:_MAX_MESSAGE_LENGTH])
 
 
 def _ready(facts: FlowFacts) -> Readiness:
@@ -367,7 +367,7 @@ def _ready(facts: FlowFacts) -> Readiness:
 def _watch_starts(facts: FlowFacts) -> Readiness | None:
     errors = []
     for watch in facts.tasks:
-        ready = condition(watch.status.conditions, ConditionType.READY)
+        ready = find_condition(watch.status.conditions, ConditionType.READY)
         if ready is not None and watch.status.phase is TaskPhase.RUNNING:
             return None
         errors = [f": {watch.status.last_error.message}"] if watch.status.last_error else []

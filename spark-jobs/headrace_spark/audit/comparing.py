@@ -39,15 +39,15 @@ from headrace_spark.audit.records import Scale
 from headrace_spark.records import OffsetRange
 from headrace_spark.session import Phases, now_ms
 
-MOST_RECORDS = 400_000
+MAX_RECORDS = 400_000
 """Maximum number of records that are compared one by one. They take about 200 MB in Python."""
 _BLOCK = 8_192
 """Number of records in a block, if they are spread evenly over time."""
-_MOST_BLOCKS = 100_000
+_MAX_BLOCKS = 100_000
 """Maximum number of blocks of one side. They take 50 MB in Python."""
 _ROWS = 1_000_000
 """Number of records for each task of a shuffle."""
-_MOST_PAST_BLOCKS, _FEWEST_PAST_BLOCKS = 1_000, 10
+_MAX_PAST_BLOCKS, _FEWEST_PAST_BLOCKS = 1_000, 10
 """Limits of the number of stored blocks of one side of a partition. 1,000 blocks take 80 KB."""
 _ATTEMPTS = 3
 _EDGE = 100
@@ -211,8 +211,8 @@ class _Comparison:
             for block in blocks:
                 lanes[block.topic, block.lane][index].append(block)
         copies = {origin: name for name, origin in target.names.items()}
-        share = _MOST_BLOCKS // max(1, len(source.start))
-        most = max(_FEWEST_PAST_BLOCKS, min(_MOST_PAST_BLOCKS, share))
+        share = _MAX_BLOCKS // max(1, len(source.start))
+        most = max(_FEWEST_PAST_BLOCKS, min(_MAX_PAST_BLOCKS, share))
         found: dict[SourcePartition, AuditedPartition] = {}
         for at in source.start:
             copy = TopicPartition(copies.get(at.topic, ""), at.partition)
@@ -269,7 +269,7 @@ class _Comparison:
         for at, start in side.start.items():
             sizes[at.topic] = max(sizes[at.topic], side.end[at] - start)
         lanes = max(1, len(side.start) if self.ordered else len(self.topics))
-        most = max(1, _MOST_BLOCKS // lanes)
+        most = max(1, _MAX_BLOCKS // lanes)
         known: dict[str, tuple[int, int]] = {}
         if side.start:
             starts = {
@@ -307,7 +307,7 @@ class _Comparison:
         self, on_source: list[AuditBlock], on_target: list[AuditBlock]
     ) -> Iterable[RecordDifference]:
         """Compare the blocks, and the records of blocks that differ."""
-        result = compare_blocks(on_source, on_target, MOST_RECORDS)
+        result = compare_blocks(on_source, on_target, MAX_RECORDS)
         here = {block.key: block for block in on_source}
         there = {block.key: block for block in on_target}
         outcome = classify(
@@ -379,9 +379,9 @@ class _Comparison:
             self._read(source, source.range(wanted[0])),
             self._read(target, target.range(wanted[1])),
             frontier,
-            MOST_RECORDS,
+            MAX_RECORDS,
         )
-        if len(found) == MOST_RECORDS:
+        if len(found) == MAX_RECORDS:
             self._exclude_uncounted(compacted)
         edges = self._edges()
         rewritten, cut_on_source, cut_on_target = [], [], []

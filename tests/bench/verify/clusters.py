@@ -63,7 +63,7 @@ def loaded(folder: Path) -> Load:
     producing = job(Stage.PRODUCE, folder)
     while producing.running:
         list(producing.events(1.0))
-    words = producing.last_words()
+    words = producing.last_log_error()
     producing.end()
     manifest = documents.read(folder / documents.MANIFEST, LoadManifest)
     if manifest is None or manifest.errors:

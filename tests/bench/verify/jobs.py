@@ -38,7 +38,7 @@ def judged(folder: Path) -> Job:
     """Compare as ``headrace verify`` does; raises ``GaveUp`` when the verdict is not Passed."""
     verifying = job(Stage.VERIFY, folder)
     peak = _peak(lambda: verifying.running)
-    words = verifying.last_words()
+    words = verifying.last_log_error()
     verifying.end()
     result = documents.read(folder / documents.REPORT, Result)
     if result is None or result.verdict is not Verdict.PASSED or result.counts is None:

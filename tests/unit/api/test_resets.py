@@ -46,16 +46,18 @@ def test_partitions_are_named_with_a_time(text: str, times: dict[TopicPartition,
 def test_a_mistake_is_a_sentence(text: str, said: str) -> None:
     metadata = ObjectMeta(name="f", annotations={"headrace.dev/reset": text})
     with pytest.raises(InvalidSpec) as error:
-        Resets.asked(metadata)
+        Resets.from_metadata(metadata)
     assert str(error.value).startswith("the annotation headrace.dev/reset resets nothing: ")
     assert said in str(error.value)
 
 
 def test_another_reset_is_later_than_those_before_and_replaces_what_it_covers() -> None:
-    resets = Resets.parse(f"orders/0-3@{AT} payments@{AT}").also("orders", [3, 4], AT_MS + 60_250)
+    resets = Resets.parse(f"orders/0-3@{AT} payments@{AT}").with_reset(
+        "orders", [3, 4], AT_MS + 60_250
+    )
     assert str(resets) == f"orders/0-2@{AT} orders/3-4@2026-01-31T18:01:00Z payments@{AT}"
     # The clock is behind the previous one.
-    resets = resets.also("orders", None, AT_MS - 60_000)
+    resets = resets.with_reset("orders", None, AT_MS - 60_000)
     assert str(resets) == f"orders@2026-01-31T18:01:01Z payments@{AT}"
 
 

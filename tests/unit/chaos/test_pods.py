@@ -181,7 +181,7 @@ def test_the_only_driver_is_not_frozen(api: Api, flow: PodInjector) -> None:
 def test_nothing_is_broken_while_units_move(
     api: Api, flow: PodInjector, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pods, "_WITHIN_S", 0.1)
+    monkeypatch.setattr(pods, "_TIMEOUT_S", 0.1)
     api.units["task-0"]["spec"]["driverName"] = "b"
     with pytest.raises(
         GaveUp, match="flow orders was not stable for 0 s: units do not run, or move"

@@ -9,7 +9,7 @@ import structlog
 
 from headrace import logs
 from headrace.api import ReplicationFlowStatus, TaskCounts
-from headrace.cli.run import farewell, is_hung_up
+from headrace.cli.run import is_hung_up, print_summary
 from headrace.cli.screen.screen import FlowView
 
 
@@ -31,7 +31,7 @@ def test_lines_for_flows_are_json_if_the_log_is(
     view = FlowView("orders", ReplicationFlowStatus(tasks=TaskCounts()), [])
     logs.configure(format=format)
     try:
-        farewell([view], 3, "by itself")
+        print_summary([view], 3, "by itself")
     finally:
         logs.configure()
         structlog.reset_defaults()

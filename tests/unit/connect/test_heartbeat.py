@@ -18,7 +18,7 @@ from headrace.kafka import KafkaError
 Acknowledge = Callable[[KafkaError | None, object], None]
 
 
-PATIENCE = "headrace.connect.heartbeat._PATIENCE_S"
+PATIENCE = "headrace.connect.heartbeat._GRACE_PERIOD_S"
 
 
 @pytest.fixture(autouse=True)

@@ -42,9 +42,9 @@ def test_a_driver_joins_when_it_was_heard() -> None:
 
 
 def test_units_wait_for_drivers_that_were_not_heard_yet() -> None:
-    assert view([pod("a")], a=seen(renewed=False)).wait_to_take
-    assert not view([pod("a"), pod("b")], a=seen(renewed=False), b=seen()).wait_to_take
-    assert not view([pod("a")], a=seen("")).wait_to_take, "there is none yet"
+    assert view([pod("a")], a=seen(renewed=False)).none_schedulable
+    assert not view([pod("a"), pod("b")], a=seen(renewed=False), b=seen()).none_schedulable
+    assert not view([pod("a")], a=seen("")).none_schedulable, "there is none yet"
 
 
 def test_drivers_are_silent_when_there_are_pods_and_no_lease_that_is_held() -> None:

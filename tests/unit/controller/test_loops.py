@@ -84,7 +84,7 @@ class Cache:
     def flows(self) -> list[ReplicationFlow]:
         return list(self.all.values())
 
-    def understood(self, name: FlowName) -> ReplicationFlow | None:
+    def valid_flow(self, name: FlowName) -> ReplicationFlow | None:
         return self.all.get(name)
 
     def tasks(self, flow: ReplicationFlow) -> list[ReplicationTask]:

@@ -42,7 +42,7 @@ class Fleet:
 
     def asks(self, name: str) -> bool:
         asking = flow(name, self.priorities[name])
-        return self.rollouts.may_begin(asking, self.pods[name], "new")
+        return self.rollouts.can_start(asking, self.pods[name], "new")
 
     def all_ask(self) -> list[str]:
         return [name for name in self.pods if self.asks(name)]

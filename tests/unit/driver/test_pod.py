@@ -41,7 +41,7 @@ def test_an_annotation_counts_though_it_is_not_of_the_spec() -> None:
                 await driver._update_flow(tasks)
 
     asyncio.run(scene())
-    assert [str(Resets.asked(flow.metadata)) for flow in followed] == ["", ASKED]
+    assert [str(Resets.from_metadata(flow.metadata)) for flow in followed] == ["", ASKED]
 
 
 def test_driver_follows_annotations_and_keeps_the_last_valid_spec_of_an_invalid_flow() -> None:
@@ -73,7 +73,7 @@ def test_driver_follows_annotations_and_keeps_the_last_valid_spec_of_an_invalid_
 
     asyncio.run(scene())
     assert [flow.spec.state for flow in followed] == ["Paused", "Paused"]
-    assert [str(Resets.asked(flow.metadata)) for flow in followed] == ["", ASKED]
+    assert [str(Resets.from_metadata(flow.metadata)) for flow in followed] == ["", ASKED]
 
 
 ASKED = "orders/3@2026-01-31T18:00:00Z"

@@ -17,7 +17,7 @@ from headrace.api import (
     TaskPhase,
     TopicPartitions,
 )
-from headrace.driver.kubernetes_herder import Urgency, WriteTurns, urgency
+from headrace.driver.kubernetes_herder import StatusWriteLimiter, Urgency, urgency
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 ERROR = TaskError(reason="Retriable", message="no broker answers", time=NOW)
@@ -70,7 +70,7 @@ def test_urgency(change: dict[str, Any], expected: Urgency) -> None:
 
 
 def test_one_turn_a_second_for_whoever_waited_longest() -> None:
-    turns = WriteTurns()
+    turns = StatusWriteLimiter()
     names = [f"task-{number}" for number in range(5)]
     served = [
         (now, name)
@@ -83,7 +83,7 @@ def test_one_turn_a_second_for_whoever_waited_longest() -> None:
 
 
 def test_who_does_not_ask_any_more_keeps_nobody_waiting() -> None:
-    turns = WriteTurns()
+    turns = StatusWriteLimiter()
     assert turns.is_due("a", 10)
     assert not turns.is_due("gone", 10.1)
     assert not turns.is_due("b", 10.2)

@@ -1,7 +1,7 @@
 """Task objects as written by their connector."""
 
 from headrace.api import ReplicationFlow, ReplicationTask, TaskType, TopicPartitions
-from headrace.driver.kubernetes_herder import TaskBuilder, matches, others_selector, selector
+from headrace.driver.kubernetes_herder import TaskBuilder, matches, other_flows_selector, selector
 from headrace.k8s import parse
 
 FLOW = ReplicationFlow.model_validate(
@@ -88,7 +88,7 @@ def test_selectors() -> None:
     assert selector("orders", TaskType.SOURCE_TASK) == (
         "headrace.dev/flow=orders,headrace.dev/type=SourceTask"
     )
-    assert others_selector("orders", "west-id") == (
+    assert other_flows_selector("orders", "west-id") == (
         "headrace.dev/target-cluster=west-id,headrace.dev/flow!=orders"
     )
 

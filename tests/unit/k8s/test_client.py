@@ -61,7 +61,7 @@ def test_a_write_waits_for_webhooks_but_a_lease_does_not(monkeypatch: pytest.Mon
 def test_a_watch_of_a_kind_without_events_ends_and_is_no_error(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(client, "_SILENCE_S", 1.0)
+    monkeypatch.setattr(client, "_IDLE_TIMEOUT_S", 1.0)
 
     async def silent(request: web.Request) -> web.StreamResponse:
         response = web.StreamResponse()

@@ -8,8 +8,8 @@ import pytest
 from headrace.api import ClusterAccess, ClusterSpec
 from headrace.errors import InvalidSpec
 from headrace.kafka import (
+    ReloadingClient,
     Renewal,
-    Renewed,
     SecretMissing,
     check_settings,
     client_config,
@@ -169,7 +169,7 @@ def test_a_client_is_made_anew_when_its_files_change(
     monkeypatch.setattr(renewals, "_POLL_INTERVAL_S", 0.0)
     access = cluster(folder, **FIELDS)
     made = iter(range(9))
-    renewed = Renewed(access, lambda: next(made))
+    renewed = ReloadingClient(access, lambda: next(made))
     renewal = Renewal(access)
     assert (renewed.get(), renewed.get(), renewal.due) == (0, 0, False)
     (folder / "user/password").write_text("other")

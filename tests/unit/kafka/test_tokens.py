@@ -84,7 +84,7 @@ def test_a_token_is_replaced_before_it_expires(
     assert tokens.get() is first
     clock.now_s = first.received_s + 0.76 * issuer.lifetime_s
     issuer.stop()
-    assert (tokens.get(), tokens.at_hand()) == (first, None)  # valid for some time
+    assert (tokens.get(), tokens.cached_token()) == (first, None)  # valid for some time
     clock.now_s = first.expires_s + 10
     with pytest.raises(TokenUnavailable):
         tokens.get()

@@ -10,8 +10,8 @@ from headrace.replication.ancestry import (
     AncestryTable,
     ClusterTopic,
     Descent,
+    FlowRenewal,
     Hop,
-    Running,
     encode,
     is_ancestry,
     judge_hop,
@@ -58,7 +58,7 @@ def test_records_are_read_as_they_were_written() -> None:
     stored = Descent(hop("shop/orders", "E/t", "W/t", 7), (line,))
     key = AncestryKey("shop/orders", "E", "t").encode()
     table.read(key, encode(stored), 1_000)
-    table.read(KEY.encode(), encode(Running(stopped=False)), 1_000)
+    table.read(KEY.encode(), encode(FlowRenewal(stopped=False)), 1_000)
     assert table.of_flow(KEY, 2_000) == {"t": stored}
     assert table.active(2_000, 0.0) == [stored]
     table.read(key, None, 3_000)
@@ -67,7 +67,7 @@ def test_records_are_read_as_they_were_written() -> None:
 
 def test_records_of_a_later_version_and_other_records_are_told_apart() -> None:
     table = AncestryTable()
-    later = json.loads(encode(Running(stopped=False))) | {"version": 2, "more": 1}
+    later = json.loads(encode(FlowRenewal(stopped=False))) | {"version": 2, "more": 1}
     with pytest.raises(ValueError, match="version 2, this headrace reads 1"):
         table.read(KEY.encode(), json.dumps(later).encode(), 0)
     assert is_ancestry(KEY.encode())
@@ -82,15 +82,15 @@ def test_records_of_a_later_version_and_other_records_are_told_apart() -> None:
 def test_a_flow_counts_while_it_renews_its_record(stopped: bool, age_ms: int, counts: bool) -> None:
     table, stored = AncestryTable(), Descent(hop("shop/orders", "E/t", "W/t"))
     table.read(AncestryKey("shop/orders", "E", "t").encode(), encode(stored), 0)
-    table.read(KEY.encode(), encode(Running(stopped=stopped)), 1_000_000, -inf)
+    table.read(KEY.encode(), encode(FlowRenewal(stopped=stopped)), 1_000_000, -inf)
     assert bool(table.active(1_000_000 + age_ms, 5.0)) is counts
 
 
 def test_a_flow_that_stopped_counts_for_a_grace_period_where_it_was_seen() -> None:
     table, stored = AncestryTable(), Descent(hop("shop/orders", "E/t", "W/t"))
     table.read(AncestryKey("shop/orders", "E", "t").encode(), encode(stored), 0)
-    table.read(KEY.encode(), encode(Running(stopped=False)), 0)
+    table.read(KEY.encode(), encode(FlowRenewal(stopped=False)), 0)
     assert table.active(0, 100.0)
-    table.read(KEY.encode(), encode(Running(stopped=True)), 1_000, 101.0)
+    table.read(KEY.encode(), encode(FlowRenewal(stopped=True)), 1_000, 101.0)
     assert table.active(1_000, 129.0)
     assert not table.active(1_000, 131.0)

@@ -1,6 +1,6 @@
 """Pairs of offsets of acknowledged records, as runs."""
 
-from headrace.replication.progress import MOST_RUNS, ContiguousRange, CopiedRuns
+from headrace.replication.progress import MAX_RUNS, ContiguousRange, CopiedRuns
 
 
 def test_what_follows_on_both_sides_is_one_run() -> None:
@@ -51,6 +51,6 @@ def test_of_too_many_the_first_and_the_last_are_kept() -> None:
     for number in range(1000):
         runs.add(number * 2, number)
     taken = runs.take()
-    assert len(taken) <= MOST_RUNS
+    assert len(taken) <= MAX_RUNS
     assert (taken[0], taken[-1]) == (ContiguousRange(0, 0, 1, 0), ContiguousRange(1998, 999, 1, 0))
     assert [run.source for run in taken] == sorted(run.source for run in taken)

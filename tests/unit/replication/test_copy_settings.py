@@ -2,7 +2,7 @@
 
 import pytest
 
-from headrace.replication import settings_of_other_offsets, unfit_settings
+from headrace.replication import incompatible_settings, settings_of_other_offsets
 
 SOURCE = {
     "max.message.bytes": "1000",
@@ -16,7 +16,7 @@ SOURCE = {
 
 
 def test_equal_settings_fit() -> None:
-    assert list(unfit_settings(SOURCE, SOURCE)) == []
+    assert list(incompatible_settings(SOURCE, SOURCE)) == []
 
 
 @pytest.mark.parametrize(
@@ -32,7 +32,7 @@ def test_equal_settings_fit() -> None:
     ],
 )
 def test_one_that_refuses_changes_or_deletes_is_named(setting: str, value: str) -> None:
-    (found,) = unfit_settings(SOURCE, SOURCE | {setting: value})
+    (found,) = incompatible_settings(SOURCE, SOURCE | {setting: value})
     assert found.setting == setting
     assert value in found.why
 
@@ -46,20 +46,20 @@ def test_one_that_refuses_changes_or_deletes_is_named(setting: str, value: str) 
     ],
 )
 def test_one_that_takes_more_fits(setting: str, value: str) -> None:
-    assert list(unfit_settings(SOURCE, SOURCE | {setting: value})) == []
+    assert list(incompatible_settings(SOURCE, SOURCE | {setting: value})) == []
 
 
 def test_a_limit_below_what_an_endless_source_keeps_is_one() -> None:
     endless = SOURCE | {"retention.ms": "-1"}
     year = endless | {"message.timestamp.before.max.ms": str(365 * 86_400_000)}
-    assert [one.setting for one in unfit_settings(endless, year)] == [
+    assert [one.setting for one in incompatible_settings(endless, year)] == [
         "message.timestamp.before.max.ms"
     ]
 
 
 def test_what_keeps_records_as_they_come_fits_every_source() -> None:
     source = SOURCE | {"compression.type": "zstd", "message.timestamp.type": "LogAppendTime"}
-    assert list(unfit_settings(source, SOURCE)) == []
+    assert list(incompatible_settings(source, SOURCE)) == []
 
 
 @pytest.mark.parametrize("later", [False, True])

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from headrace.replication import ContiguousRange, OffsetPair, few_enough, with_runs
-from headrace.replication.progress import MOST_PAIRS
+from headrace.replication import ContiguousRange, OffsetPair, thin_out, with_runs
+from headrace.replication.progress import MAX_PAIRS
 
 BEFORE = (OffsetPair("old", 0, 0), OffsetPair("old", 9, 9))
 
@@ -41,7 +41,7 @@ def test_without_earlier_pairs_each_gap_on_the_target_begins_a_stretch() -> None
 
 
 def test_of_too_many_pairs_the_ends_stay() -> None:
-    pairs = list(range(10 * MOST_PAIRS))
-    kept = few_enough(pairs, MOST_PAIRS)
-    assert MOST_PAIRS // 4 < len(kept) <= MOST_PAIRS
-    assert (kept[0], kept[-1]) == (0, 10 * MOST_PAIRS - 1)
+    pairs = list(range(10 * MAX_PAIRS))
+    kept = thin_out(pairs, MAX_PAIRS)
+    assert MAX_PAIRS // 4 < len(kept) <= MAX_PAIRS
+    assert (kept[0], kept[-1]) == (0, 10 * MAX_PAIRS - 1)

@@ -63,7 +63,7 @@ def test_a_reset_is_an_annotation_that_drivers_receive_and_no_change_of_the_spec
             return await answer(herder, "f", "reset", asked)
 
         def asked_ms() -> int:
-            return Resets.asked(herder.flow("f").metadata).time_ms(at)
+            return Resets.from_metadata(herder.flow("f").metadata).time_ms(at)
 
         answered = await ask("orders", dry_run=True)
         assert answered["partitions"] == [{"topic": "orders", "partitions": "3"}]

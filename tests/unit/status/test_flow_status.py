@@ -22,7 +22,7 @@ from headrace.api import (
     TaskType,
     TopicPartitions,
 )
-from headrace.api.conditions import condition
+from headrace.api.conditions import find_condition
 from headrace.connect.takeover.failover_switch import FailedOver
 from headrace.controller.events import occurrences
 from headrace.status import FlowFacts, flow_status
@@ -69,7 +69,7 @@ def facts(*tasks: ReplicationTask, alive: int = 2, **more: Any) -> FlowFacts:
 
 
 def readiness(*tasks: ReplicationTask, alive: int = 2) -> tuple[str, str, str]:
-    ready = condition(flow_status(facts(*tasks, alive=alive)).conditions, ConditionType.READY)
+    ready = find_condition(flow_status(facts(*tasks, alive=alive)).conditions, ConditionType.READY)
     assert ready is not None
     return ready.status.value, ready.reason.value, ready.message
 
@@ -115,7 +115,7 @@ def test_a_connector_that_nobody_runs_polls_nothing() -> None:
     assert readiness(polls)[2] == "the source connector polls the source for the first time"
     known = flow_status(facts(CONNECTOR, unit(TaskType.SOURCE_TASK)))
     again = replace(facts(polls), flow=FLOW.model_copy(update={"status": known}))
-    ready = condition(flow_status(again).conditions, ConditionType.READY)
+    ready = find_condition(flow_status(again).conditions, ConditionType.READY)
     assert ready is not None
     assert ready.message == "the source connector polls the source"
 
@@ -130,15 +130,15 @@ def test_units_that_no_assignor_places_make_the_flow_not_ready() -> None:
         update={"spec": CONNECTOR.spec.model_copy(update={"driver_name": "d"})}
     )
     status = flow_status(facts(placed, unit(TaskType.SOURCE_TASK), placement_problem=problem))
-    ready = condition(status.conditions, ConditionType.READY)
+    ready = find_condition(status.conditions, ConditionType.READY)
     assert ready is not None
     assert (ready.status, ready.reason) == (ConditionStatus.FALSE, Reason.NOT_PLACED)
     assert ready.message == f"1 of 2 units wait for a driver: {problem}"
 
     # The flow is ready as long as all units have a driver, and reports the problem.
     status = flow_status(facts(placed, placement_problem=problem))
-    ready = condition(status.conditions, ConditionType.READY)
-    failed = condition(status.conditions, ConditionType.ASSIGNMENT_FAILED)
+    ready = find_condition(status.conditions, ConditionType.READY)
+    failed = find_condition(status.conditions, ConditionType.ASSIGNMENT_FAILED)
     assert ready is not None
     assert ready.status is ConditionStatus.TRUE
     assert failed is not None
@@ -148,13 +148,13 @@ def test_units_that_no_assignor_places_make_the_flow_not_ready() -> None:
 def test_a_driver_that_did_not_release_in_time_is_named_with_this_flow_s_units() -> None:
     overdue = {"driver-2": {CONNECTOR.metadata.name, "users-source-task-0"}, "driver-3": {"other"}}
     status = flow_status(facts(CONNECTOR, overdue=overdue))
-    found = condition(status.conditions, ConditionType.DRIVER_UNRESPONSIVE)
+    found = find_condition(status.conditions, ConditionType.DRIVER_UNRESPONSIVE)
     assert found is not None
     assert "driver-2 (orders-sourceconnector-0);" in found.message
     assert "users" not in found.message
     assert "driver-3" not in found.message
     status = flow_status(facts(CONNECTOR))
-    assert condition(status.conditions, ConditionType.DRIVER_UNRESPONSIVE) is None
+    assert find_condition(status.conditions, ConditionType.DRIVER_UNRESPONSIVE) is None
 
 
 def test_a_failed_task_makes_the_flow_not_ready_and_says_why() -> None:
@@ -172,10 +172,10 @@ def test_a_failed_connector_stalls_the_flow() -> None:
         conditions=says(ConditionStatus.FALSE, Reason.SAME_CLUSTER),
     )
     conditions = flow_status(facts(failed)).conditions
-    stalled = condition(conditions, ConditionType.STALLED)
+    stalled = find_condition(conditions, ConditionType.STALLED)
     assert stalled is not None
     assert stalled.reason is Reason.SAME_CLUSTER
-    assert condition(conditions, ConditionType.RECONCILING) is None
+    assert find_condition(conditions, ConditionType.RECONCILING) is None
 
 
 @pytest.mark.parametrize(
@@ -195,7 +195,7 @@ def test_a_cluster_that_somebody_has_to_open_stalls_the_flow(
         TaskPhase.RESTORING,
         conditions=says(ConditionStatus.FALSE, reason),
     )
-    found = condition(flow_status(facts(shut_out)).conditions, type)
+    found = find_condition(flow_status(facts(shut_out)).conditions, type)
     assert found is not None
     assert found.reason is reason
 
@@ -232,10 +232,10 @@ def test_contested_partitions_of_all_tasks_are_a_condition_of_the_flow() -> None
 
     tasks = [CONNECTOR, contested(0), contested(1)]
     status = flow_status(FlowFacts(now=NOW, flow=FLOW, tasks=tasks, alive=1))
-    found = condition(status.conditions, ConditionType.PARTITION_CONTESTED)
+    found = find_condition(status.conditions, ConditionType.PARTITION_CONTESTED)
     assert found is not None
     assert (found.reason, found.message) == (Reason.TAKEN_AGAIN, "orders-0; orders-1")
-    ready = condition(status.conditions, ConditionType.READY)
+    ready = find_condition(status.conditions, ConditionType.READY)
     assert ready is not None
     assert ready.status is ConditionStatus.TRUE
 
@@ -260,7 +260,7 @@ def reset_condition(annotation: str, *done: str) -> Condition | None:
     tasks = [CONNECTOR, *(tasks or [unit(TaskType.SOURCE_TASK)])]
     flow = FLOW.model_copy(update={"metadata": metadata})
     status = flow_status(FlowFacts(now=NOW, flow=flow, tasks=tasks, alive=1))
-    return condition(status.conditions, ConditionType.PARTITIONS_RESET)
+    return find_condition(status.conditions, ConditionType.PARTITIONS_RESET)
 
 
 AT = "2026-01-31T18:00:00Z"

@@ -18,7 +18,7 @@ from headrace.api import (
     ReplicationFlowStatus,
     ReplicationTask,
 )
-from headrace.api.conditions import Readiness, condition
+from headrace.api.conditions import Readiness, find_condition
 from headrace.controller.drivers import DriverPod
 from headrace.controller.events import Occurrence, occurrences
 from headrace.status import (
@@ -53,9 +53,9 @@ def facts(*pods: DriverPod, alive: bool = False, **spec: Any) -> FlowFacts:
 
 def outcome(of: FlowFacts) -> tuple[ConditionStatus, Reason, str, bool]:
     conditions = flow_status(of).conditions
-    ready = condition(conditions, ConditionType.READY)
+    ready = find_condition(conditions, ConditionType.READY)
     assert ready is not None
-    stalled = condition(conditions, ConditionType.STALLED) is not None
+    stalled = find_condition(conditions, ConditionType.STALLED) is not None
     return ready.status, ready.reason, ready.message, stalled
 
 
@@ -198,7 +198,7 @@ def test_a_flow_that_is_stopped_wants_no_drivers() -> None:
     """Otherwise an alert would fire because none of two drivers is alive."""
     status = flow_status(facts(state="Stopped"))
     assert (status.ready_replicas, status.desired_replicas) == (0, 0)
-    available = condition(status.conditions, ConditionType.DRIVERS_AVAILABLE)
+    available = find_condition(status.conditions, ConditionType.DRIVERS_AVAILABLE)
     assert available is not None
     assert available.status is YES
     assert flow_status(facts()).desired_replicas == 2
@@ -252,11 +252,11 @@ def test_a_stopped_flow_has_no_lag_and_shows_writes_to_its_source() -> None:
     status = flow_status(watched(POD, conditions=[READS, still], sourceWrites=[write]))
     assert (status.lag, status.desired_replicas) == (None, 1)
     assert [(one.topic, one.offsets) for one in status.source_writes] == [("orders", 12)]
-    shown = condition(status.conditions, ConditionType.SOURCE_STILL_WRITTEN)
+    shown = find_condition(status.conditions, ConditionType.SOURCE_STILL_WRITTEN)
     assert shown is not None
     assert shown.message == "orders-1 has 12"
     ended = flow_status(watched(POD, conditions=[ENDED]))
-    assert condition(ended.conditions, ConditionType.SOURCE_STILL_WRITTEN) is None
+    assert find_condition(ended.conditions, ConditionType.SOURCE_STILL_WRITTEN) is None
 
 
 def test_every_condition_says_which_generation_it_describes() -> None:
@@ -296,7 +296,7 @@ def test_one_driver_of_ten_is_not_the_same_as_ten(
     alive: int, spec: dict[str, Any], status: ConditionStatus, message: str
 ) -> None:
     after = flow_status(replace(facts(**spec), alive=alive)).conditions
-    available = condition(after, ConditionType.DRIVERS_AVAILABLE)
+    available = find_condition(after, ConditionType.DRIVERS_AVAILABLE)
     assert available is not None
     assert (available.status, available.message) == (status, message)
     assert ConditionType.DRIVERS_AVAILABLE not in {one.reason for one in occurrences((), after)}
@@ -311,7 +311,7 @@ def test_one_driver_of_ten_is_not_the_same_as_ten(
     ],
 )
 def test_missing_drivers_have_a_reason(of: FlowFacts, why: str) -> None:
-    available = condition(flow_status(of).conditions, ConditionType.DRIVERS_AVAILABLE)
+    available = find_condition(flow_status(of).conditions, ConditionType.DRIVERS_AVAILABLE)
     assert available is not None
     assert (available.status, available.reason) == (NO, Reason.DRIVERS_MISSING)
     assert why in available.message
@@ -325,7 +325,7 @@ def test_value_of_the_pause_annotation_that_is_ignored_is_named(value: str, name
     annotations = {"annotations": {PAUSE_ANNOTATION: value}}
     flow = flow.model_copy(update={"metadata": flow.metadata.model_copy(update=annotations)})
     status = flow_status(replace(facts(POD), flow=flow))
-    found = condition(status.conditions, ConditionType.RECONCILIATION_PAUSED)
+    found = find_condition(status.conditions, ConditionType.RECONCILIATION_PAUSED)
     assert (found is not None) is named
     if found is not None:
         assert (found.status, found.reason) == (NO, Reason.INVALID_ANNOTATION)

@@ -12,7 +12,7 @@ from headrace.api import FlowState, TopicPartition
 from headrace.cli.flow.failover_report import (
     FailoverResult,
     document,
-    growth,
+    format_growth,
     is_refused,
     sentence,
     show_outcome,
@@ -36,9 +36,9 @@ from headrace.connect.takeover.failover_switch import Switched, Wish, abort, swi
 from headrace.connect.takeover.fenced import end_open_transactions
 from headrace.errors import Fatal, GaveUp, HeadraceError, InvalidSpec, Retriable
 
-_RELEASED_WITHIN_S = 60.0
+_RELEASED_TIMEOUT_S = 60.0
 _POLL_S = 1.0
-_DENIED_WITHIN_S = 10.0
+_DENIED_TIMEOUT_S = 10.0
 
 
 @click.command()
@@ -143,7 +143,7 @@ class _Run:
         found = self._survey()
         if self.options.dry_run:
             with closing(GroupCheckpoints(self.context, creates=False)) as groups:
-                why = [*_why_not(self.context, found), *self._planned_groups(groups)]
+                why = [*_refusal_reasons(self.context, found), *self._planned_groups(groups)]
             why += self._untranslated()
             lag = self._lag()
             return FailoverResult(
@@ -219,7 +219,7 @@ class _Run:
         try:
             # Brokers need a moment to apply the ACLs. Records that arrive until then are also
             # copied.
-            deadline_s = self.context.clock.monotonic() + _DENIED_WITHIN_S
+            deadline_s = self.context.clock.monotonic() + _DENIED_TIMEOUT_S
             found = self._survey()
             while found.grew and self.context.clock.monotonic() < deadline_s:
                 found = self._survey()
@@ -265,7 +265,7 @@ class _Run:
         Raise an error, and let the flow continue, if the source receives records in the meantime.
         """
         runs = self._runs()
-        if why := _why_not(self.context, found, behind=not runs):
+        if why := _refusal_reasons(self.context, found, behind=not runs):
             raise Fatal(f"{self.context.name} is not failed over: {'; '.join(why)}")
         deadline_s = self.context.clock.monotonic() + self.options.timeout_seconds
         while found.waits:
@@ -283,7 +283,7 @@ class _Run:
         if late or found.active:
             if runs:
                 self._set_state(FlowState.RUNNING)
-            reason = growth(late) if late else _in_use(self.context, found)
+            reason = format_growth(late) if late else _in_use(self.context, found)
             raise Fatal(f"{self.context.name} is not failed over, and keeps running: {reason}")
         if self._losses_refused(found):
             if runs:
@@ -320,7 +320,7 @@ class _Run:
         if self.flows is None:
             return
         self._set_state(FlowState.STOPPED)
-        deadline_s = self.context.clock.monotonic() + _RELEASED_WITHIN_S
+        deadline_s = self.context.clock.monotonic() + _RELEASED_TIMEOUT_S
         while holders := self._holders():
             if self.context.clock.monotonic() > deadline_s:
                 click.echo(
@@ -365,12 +365,12 @@ class _Run:
         )
 
 
-def _why_not(context: FlowContext, found: Survey, *, behind: bool = False) -> list[str]:
+def _refusal_reasons(context: FlowContext, found: Survey, *, behind: bool = False) -> list[str]:
     """Return the reasons why a planned fail-over is refused now."""
     why = []
     if found.grew and not found.switched:
         why.append(
-            f"{growth(found.grew)}: stop the producers of {context.source.name}, or "
+            f"{format_growth(found.grew)}: stop the producers of {context.source.name}, or "
             "declare a disaster with --source-is-gone"
         )
     if found.active:

@@ -9,7 +9,7 @@ from headrace.connect.failover.survey import LateCommit
 from headrace.replication import Applied, Precision
 
 _Json = dict[str, Any]
-_MOST = 5
+_MAX_LISTED = 5
 _NOTES = {
     Applied.ACTIVE: "left alone: it has members at the target",
     Applied.FOREIGN: "left alone: consumers of the target have committed",
@@ -73,9 +73,9 @@ def _late_commits(commits: Sequence[_Json]) -> str:
     changes = ", ".join(
         f"{one['topic']}/{one['partition']} from "
         f"{'none' if one['sourceOffset'] is None else one['sourceOffset']} to {one['laterOffset']}"
-        for one in commits[:_MOST]
+        for one in commits[:_MAX_LISTED]
     )
-    more = len(commits) - _MOST
+    more = len(commits) - _MAX_LISTED
     changes += f" and {more} more" if more > 0 else ""
     count = sum(abs(one["laterOffset"] - (one["sourceOffset"] or 0)) for one in commits)
     return (

@@ -19,7 +19,7 @@ from headrace.connect.topics.losses import lost_offsets
 from headrace.connect.topics.losses import sentence as loss_sentence
 
 _Json = dict[str, Any]
-_MOST = 5
+_MAX_LISTED = 5
 _ONCE_RUNNING = "once it runs with spec.state Running, which this command did not set"
 
 
@@ -43,7 +43,7 @@ class FailoverResult:
     """True if copies are incomplete and the user has not accepted exactly these partitions."""
 
 
-def growth(grew: Mapping[TopicPartition, int]) -> str:
+def format_growth(grew: Mapping[TopicPartition, int]) -> str:
     """Return a sentence, for example ``the source still grows: orders/0 +12, orders/1 +3``."""
     return f"the source still grows: {_listed(grew, '+')}"
 
@@ -55,8 +55,8 @@ def sentence(behind: Mapping[TopicPartition, int]) -> str:
 
 def _listed(numbers: Mapping[TopicPartition, int], sign: str = "") -> str:
     largest = sorted(numbers.items(), key=lambda one: (-one[1], one[0]))
-    named = [f"{at.topic}/{at.partition} {sign}{n:,}" for at, n in largest[:_MOST]]
-    more = len(largest) - _MOST
+    named = [f"{at.topic}/{at.partition} {sign}{n:,}" for at, n in largest[:_MAX_LISTED]]
+    more = len(largest) - _MAX_LISTED
     return ", ".join(named) + (f" and {more} more" if more > 0 else "")
 
 

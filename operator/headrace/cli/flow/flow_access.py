@@ -12,7 +12,7 @@ import click
 
 from headrace import logs
 from headrace.api import ReplicationFlow, load
-from headrace.cli.flow.flow_verbs import Flows, LocalFlows, of_flows, the_only_one
+from headrace.cli.flow.flow_verbs import Flows, LocalFlows, of_flows, single_flow
 from headrace.cli.screen.exits import Exit
 from headrace.cli.screen.options import secrets_folder, secrets_option
 from headrace.cli.screen.output import Table, output_option, watch_and_show
@@ -186,7 +186,7 @@ def open_flow(
     """
     if file is not None:
         return _of_manifest(file, flow, secrets)
-    return open_answered(flows.request(flow or the_only_one(flows), "access"), secrets)
+    return open_answered(flows.request(flow or single_flow(flows), "access"), secrets)
 
 
 @contextmanager

@@ -115,7 +115,7 @@ def of_all_flows(command: Callable[..., None]) -> Callable[..., None]:
     return update_wrapper(with_flows, command)
 
 
-def the_only_one(flows: Flows) -> str:
+def single_flow(flows: Flows) -> str:
     """Return the name of the only flow. Raise ``InvalidSpec`` if there are several."""
     names = flows.names()
     if len(names) > 1:
@@ -202,7 +202,7 @@ def scale(flows: Flows, drivers: int, flow: str | None) -> None:
       headrace flow scale 4
       headrace flow scale 4 orders -n shop
     """
-    answer = flows.request(flow or the_only_one(flows), "scale", drivers=drivers)
+    answer = flows.request(flow or single_flow(flows), "scale", drivers=drivers)
     if answer["before"] == drivers:
         click.echo(f"There are {drivers} drivers already: nothing is changed.")
     else:

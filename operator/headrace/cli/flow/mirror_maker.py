@@ -25,7 +25,7 @@ from headrace.connect.runtime.context import FlowContext
 from headrace.errors import Fatal, InvalidSpec
 from headrace.replication import copied_by_both
 
-_MOST = 5
+_MAX_LISTED = 5
 
 
 def import_document(
@@ -147,8 +147,8 @@ def show_import(found: Document, *, wide: bool = False) -> None:
 
 def _groups_listed(entries: Sequence[Document]) -> str:
     names = sorted({one["group"] for one in entries})
-    more = f" and {len(names) - _MOST} more groups" if len(names) > _MOST else ""
-    return ", ".join(names[:_MOST]) + more
+    more = f" and {len(names) - _MAX_LISTED} more groups" if len(names) > _MAX_LISTED else ""
+    return ", ".join(names[:_MAX_LISTED]) + more
 
 
 def export_document(
@@ -189,8 +189,12 @@ def show_export(found: Document, *, wide: bool = False) -> None:
     }
     if repeated:
         largest = sorted(repeated.items(), key=lambda one: (-one[1], one[0]))
-        named = ", ".join(f"{at} {count:,}" for at, count in largest[:_MOST])
-        more = f" and {len(largest) - _MOST} more partitions" if len(largest) > _MOST else ""
+        named = ", ".join(f"{at} {count:,}" for at, count in largest[:_MAX_LISTED])
+        more = (
+            f" and {len(largest) - _MAX_LISTED} more partitions"
+            if len(largest) > _MAX_LISTED
+            else ""
+        )
         click.echo(
             f"Warning: the target has {sum(repeated.values()):,} records that are not in the "
             f"progress of {found['flow']} ({named}{more}), as after a kill of a driver. "

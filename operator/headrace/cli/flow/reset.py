@@ -20,7 +20,7 @@ from headrace.api import (
     TaskType,
     TopicPartition,
     TopicPartitions,
-    condition,
+    find_condition,
     partitions_text,
 )
 from headrace.api.offsets import OffsetsMode
@@ -77,7 +77,7 @@ def command(flows: Flows, flow: str, partitions: str, dry_run: bool, secrets: Pa
             "compared with the source, and records that the target has are not copied again. "
             f"`headrace flow rebuild {flow} TOPIC` deletes and rebuilds a copy."
         )
-        say_what_rests(found, meant)
+        print_pending_partitions(found, meant)
         return
     click.echo(
         f"{partitions_text(meant)} of {flow}: reset. With spec.startFrom.mode: "
@@ -85,10 +85,10 @@ def command(flows: Flows, flow: str, partitions: str, dry_run: bool, secrets: Pa
         f"{_WHAT_IS_COPIED[spec.start_from.mode]}; records that the target already has "
         "stay there, and are then there twice."
     )
-    say_what_rests(found, meant)
+    print_pending_partitions(found, meant)
 
 
-def say_what_rests(flow: ReplicationFlow, meant: Set[TopicPartition]) -> None:
+def print_pending_partitions(flow: ReplicationFlow, meant: Set[TopicPartition]) -> None:
     """Print why these partitions are not copied yet: they are paused, or the flow does not run."""
     spec = flow.spec
     if spec.state is not FlowState.RUNNING:
@@ -115,12 +115,12 @@ def _print(flow: ReplicationFlow, previews: Mapping[TopicPartition, Preview]) ->
     )
 
 
-_RESTS_WITHIN_S = 60.0
+_RESTS_TIMEOUT_S = 60.0
 """Time limit for the pause, in seconds.
 
 A frozen driver loses its tasks after spec.drivers.leaseSeconds, which is 6 s by default.
 """
-_QUIET_S = 3.0
+_QUIET_PERIOD_S = 3.0
 """Time for which the copies must not grow, in seconds.
 
 Records that were read before the pause are written by then.
@@ -166,7 +166,7 @@ def rebuild_command(
             delete_copies(context, plan)
             flows.request(flow, "reset", partitions=partitions, dry_run=False)
     click.echo(f"{_what(plan)} is deleted on {context.target.name}; {flow} copies it again.")
-    say_what_rests(ReplicationFlow.model_validate(answer["flow"]), meant)
+    print_pending_partitions(ReplicationFlow.model_validate(answer["flow"]), meant)
 
 
 def _what(plan: Rebuild) -> str:
@@ -217,11 +217,11 @@ def _paused(flows: Flows, flow: str, partitions: str, meant: Set[TopicPartition]
     """
     changed = flows.request(flow, "pause-partitions", partitions=partitions, paused=True)["changed"]
     try:
-        deadline_s = time.monotonic() + _RESTS_WITHIN_S
+        deadline_s = time.monotonic() + _RESTS_TIMEOUT_S
         while busy := _busy(flows, flow, partitions, meant):
             if time.monotonic() > deadline_s:
                 raise GaveUp(
-                    f"{busy} did not pause {partitions} within {_RESTS_WITHIN_S:.0f} s: nothing "
+                    f"{busy} did not pause {partitions} within {_RESTS_TIMEOUT_S:.0f} s: nothing "
                     f"was deleted; `headrace task describe {busy}` shows its state"
                 )
             time.sleep(_POLL_S)
@@ -246,16 +246,16 @@ def _busy(flows: Flows, flow: str, partitions: str, meant: Set[TopicPartition]) 
         paused = Pauses.of(spec.paused_partitions).among(held)
         if not paused & meant or task.status.phase in _IDLE:
             continue
-        paused_now = condition(task.status.conditions, ConditionType.PARTITIONS_PAUSED)
+        paused_now = find_condition(task.status.conditions, ConditionType.PARTITIONS_PAUSED)
         if paused_now is None or partitions_text(paused) not in paused_now.message:
             return task.metadata.name
     return ""
 
 
 def _wait_until_quiet(context: FlowContext, plan: Rebuild) -> None:
-    deadline_s = time.monotonic() + _RESTS_WITHIN_S
+    deadline_s = time.monotonic() + _RESTS_TIMEOUT_S
     ends, since_s = copy_ends(context, plan), time.monotonic()
-    while time.monotonic() - since_s < _QUIET_S:
+    while time.monotonic() - since_s < _QUIET_PERIOD_S:
         time.sleep(_POLL_S)
         if (now := copy_ends(context, plan)) != ends:
             ends, since_s = now, time.monotonic()

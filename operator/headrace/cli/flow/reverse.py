@@ -17,7 +17,7 @@ from headrace.connect.failover.failback import (
     hand_over_groups,
     return_groups,
     survey_back,
-    unsent,
+    unreplicated_offsets,
 )
 from headrace.connect.failover.survey import Survey, allow_writes, still_denied, survey_target
 from headrace.connect.runtime.both_clusters import target_partition
@@ -105,7 +105,7 @@ def _return_groups(there: FlowContext, found: Survey, *, dry_run: bool) -> None:
             "topics.",
             err=True,
         )
-    left = unsent(found, there.source.offsets(found.partitions, Position.LATEST))
+    left = unreplicated_offsets(found, there.source.offsets(found.partitions, Position.LATEST))
     if left:
         click.echo(
             f"{there.source.name} has {sentence(left)} that were never sent to "

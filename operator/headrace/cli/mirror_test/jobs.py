@@ -33,7 +33,7 @@ from headrace.mirror_test import (
     read_plan,
     read_rehearsal,
 )
-from headrace.mirror_test.sequence import ENDS_WITHIN_S
+from headrace.mirror_test.sequence import ENDS_TIMEOUT_S
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -202,7 +202,7 @@ class FaultReporter:
             self._reported = document
 
 
-_LOAD_BEGINS_WITHIN_S = 900.0
+_LOAD_BEGINS_TIMEOUT_S = 900.0
 """Time limit for the start of the load, in seconds.
 
 The load's Job has to pull its image and to place its executors, which takes up to 300 s each.
@@ -303,16 +303,16 @@ class _Watch:
 
         Raise ``GaveUp`` if no load began, or if it ended without a manifest.
         """
-        begins_by_s = time.monotonic() + _LOAD_BEGINS_WITHIN_S
+        begins_by_s = time.monotonic() + _LOAD_BEGINS_TIMEOUT_S
         while not self._load.ended:
             self._load.receive(_POLL_S)
             if progress := self._load.clock.progress():
                 rehearsal.progress(progress.percent)
             elif time.monotonic() > begins_by_s:
-                raise GaveUp(f"no load began within {_LOAD_BEGINS_WITHIN_S:.0f} s")
+                raise GaveUp(f"no load began within {_LOAD_BEGINS_TIMEOUT_S:.0f} s")
         if documents.MANIFEST_KEY not in self.seen:
             raise GaveUp("the load ended without a manifest, so no fail-over is rehearsed")
-        ends_by_s = time.monotonic() + self._settle_s + ENDS_WITHIN_S
+        ends_by_s = time.monotonic() + self._settle_s + ENDS_TIMEOUT_S
         while not self._awaited <= self.seen and time.monotonic() < ends_by_s:
             self._load.receive(_POLL_S)
 

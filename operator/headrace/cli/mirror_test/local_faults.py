@@ -89,7 +89,7 @@ def _now_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-PATIENCE_S = 30.0
+GRACE_PERIOD_S = 30.0
 """Time-out of a command, in seconds. The test observes nothing else during a command."""
 _SHOWN = 200
 
@@ -108,7 +108,7 @@ def refused(steps: Sequence[ChaosStep]) -> Iterator[tuple[tuple[str | int, ...],
 class CommandFaults:
     """Runs the commands of steps, and waits until they end."""
 
-    def __init__(self, since: Since, patience_s: float = PATIENCE_S) -> None:
+    def __init__(self, since: Since, patience_s: float = GRACE_PERIOD_S) -> None:
         self._since = since
         self._patience_s = patience_s
 

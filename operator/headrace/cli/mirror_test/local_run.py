@@ -88,7 +88,7 @@ class LocalStages:
         """Start a stage. Before the comparison, end the probe and rehearse the fail-over."""
         if stage is Stage.PRODUCE and not self._probe_is_ready:
             # A test continues without its probe. Only the latency is then unknown.
-            self._view.note(f"latency will not be measured: {self.last_words(Stage.PROBE)}")
+            self._view.note(f"latency will not be measured: {self.last_log_error(Stage.PROBE)}")
         if stage is Stage.PRODUCE and self._rehearsal:
             self._rehearsal.start()
         if stage is Stage.VERIFY:
@@ -117,9 +117,9 @@ class LocalStages:
         if self._age_s(Stage.VERIFY) > deadline_s(self._run.test, Stage.VERIFY):
             self._jobs[Stage.VERIFY].end()
 
-    def last_words(self, stage: Stage) -> str:
+    def last_log_error(self, stage: Stage) -> str:
         """Return the last message of a stage, with the path of its log."""
-        return self._jobs[stage].last_words()
+        return self._jobs[stage].last_log_error()
 
     def end(self) -> None:
         """End all processes, and undo the faults and the fail-over."""
@@ -193,7 +193,7 @@ class LocalStages:
         """End the chaos after the load: no further step will be due."""
         self._chaos.end()
         if not self._has_manifest:
-            self._view.note(self.last_words(Stage.PRODUCE))
+            self._view.note(self.last_log_error(Stage.PRODUCE))
 
     def _spark_job(self, stage: Stage, *flags: str) -> SparkJob:
         secrets = self._run.secrets
@@ -261,7 +261,7 @@ def run_test(
                 view.stage(_TITLES[next_one.activity])
             shown = next_one.activity
             stages.poll()
-    return _result(folder, run, stages.last_words(Stage.VERIFY))
+    return _result(folder, run, stages.last_log_error(Stage.VERIFY))
 
 
 def _result(folder: Path, run: MirrorTestRun, last_words: str) -> Result:

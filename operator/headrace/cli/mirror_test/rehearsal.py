@@ -102,7 +102,7 @@ class Readers:
                     last[group][f"{message.topic()}/{message.partition()}"] = message
 
 
-_QUIET_S = 2
+_QUIET_PERIOD_S = 2
 _COMMAND_S = 600.0
 """Time-out of a command, in seconds. Longer than the command's own --timeout-seconds of 300."""
 
@@ -119,7 +119,7 @@ class _Done:
     errors: str
 
     @property
-    def last_words(self) -> str:
+    def last_log_error(self) -> str:
         if sentences := logs.messages_in(self.errors):
             return sentences[-1]
         lines = self.errors.strip().splitlines()
@@ -144,9 +144,11 @@ class FailOverCommands:
         Raises:
             GaveUp: The command failed. The message is its last error.
         """
-        done = self._headrace("failover", *self._secrets, "-o", "json", "--quiet-seconds", _QUIET_S)
+        done = self._headrace(
+            "failover", *self._secrets, "-o", "json", "--quiet-seconds", _QUIET_PERIOD_S
+        )
         if done.code != Exit.OK:
-            raise GaveUp(done.last_words)
+            raise GaveUp(done.last_log_error)
         found: dict[str, Any] = json.loads(done.output)
         return found
 
@@ -162,7 +164,7 @@ class FailOverCommands:
                 done = self._headrace("flow resume")
         except GaveUp as error:
             return str(error)
-        return None if done.code == Exit.OK else done.last_words
+        return None if done.code == Exit.OK else done.last_log_error
 
     @property
     def _secrets(self) -> tuple[str, ...]:

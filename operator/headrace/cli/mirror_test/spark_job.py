@@ -55,7 +55,7 @@ class SparkJob:
         except queue.Empty:
             return
 
-    def last_words(self) -> str:
+    def last_log_error(self) -> str:
         """Return the last message of the process, and the path of its log."""
         sentences = logs.messages_in(self.log.read_text(errors="replace"))
         words = sentences[-1] if sentences else _ended(self._process.poll())

@@ -21,7 +21,7 @@ from headrace.api import (
     ReplicationTask,
     TaskPhase,
     TaskType,
-    condition,
+    find_condition,
 )
 
 _COLOURS = {
@@ -53,7 +53,7 @@ class FlowView:
     @property
     def ready(self) -> bool:
         """True if the flow's condition Ready is True."""
-        found = condition(self.status.conditions, ConditionType.READY)
+        found = find_condition(self.status.conditions, ConditionType.READY)
         return found is not None and found.status is ConditionStatus.TRUE
 
 
@@ -84,7 +84,7 @@ def screen(
 
 def readiness(status: ReplicationFlowStatus) -> str:
     """Return a text about the flow's condition Ready, with all alarms in full."""
-    ready = condition(status.conditions, ConditionType.READY)
+    ready = find_condition(status.conditions, ConditionType.READY)
     if ready is None:
         return "unknown"
     word = "Ready" if ready.status == "True" else "not Ready"
@@ -92,7 +92,7 @@ def readiness(status: ReplicationFlowStatus) -> str:
     return "; ".join([f"{word} ({ready.reason}): {ready.message}", *others])
 
 
-def behind(lag: Lag | None) -> str:
+def format_lag(lag: Lag | None) -> str:
     """Return a text, for example ``11,671 records behind, 3 s``."""
     if lag is None:
         return "lag unknown"
@@ -117,13 +117,13 @@ def _count(number: int | None, what: str) -> str:
 
 def _flow_line(flow: FlowView, width: int) -> Text:
     status = flow.status
-    ready = condition(status.conditions, ConditionType.READY)
+    ready = find_condition(status.conditions, ConditionType.READY)
     word = "Ready" if flow.ready else str(ready.reason) if ready else "unknown"
     alarms = _alarms(flow)
     style = "red" if alarms else "green" if flow.ready else "yellow"
     tasks = status.tasks
     facts = [
-        behind(status.lag),
+        format_lag(status.lag),
         f"{rate(status.bytes_per_second)} MB/s",
         f"{tasks.running if tasks else 0}/{tasks.total if tasks else 0} tasks run",
         _count(status.ready_replicas, "driver"),
@@ -145,7 +145,7 @@ def _alarms(flow: FlowView) -> list[str]:
 
 def _why(flow: FlowView) -> str:
     """Return the message of the first condition that reports a problem, or an empty text."""
-    ready = condition(flow.status.conditions, ConditionType.READY)
+    ready = find_condition(flow.status.conditions, ConditionType.READY)
     if ready is not None and not flow.ready:
         return ready.message
     return next((c.message for c in flow.status.conditions if c.type in ALARMS), "")

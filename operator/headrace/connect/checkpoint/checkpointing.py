@@ -124,18 +124,18 @@ class CheckpointConnector(ThreadedUnit):
         self.report_ready(ConditionStatus.TRUE, Reason.RUNNING, message)
 
 
-_COVERED_WITHIN_S = 15.0
+_COVERED_TIMEOUT_S = 15.0
 """Maximum time in seconds that an offset waits for an exact translation. A source task writes an
 offset sync every ten seconds for a partition that is copied."""
 _POLL_S = 1.0
-_AGAIN_S = 10.0
+_RETRY_INTERVAL_S = 10.0
 
 
 class CheckpointTask(ThreadedUnit):
     """Task that writes checkpoints of its groups.
 
     It reads the groups' committed offsets every ``checkpoints.intervalSeconds``. It writes a
-    checkpoint when the offset can be translated exactly, or when ``_COVERED_WITHIN_S`` has passed.
+    checkpoint when the offset can be translated exactly, or when ``_COVERED_TIMEOUT_S`` has passed.
     A missing permission is reported and stops only the checkpoints.
     """
 
@@ -156,7 +156,7 @@ class CheckpointTask(ThreadedUnit):
             raise
         except HeadraceError as error:
             self.problem = error if isinstance(error, Retriable) else Retriable(str(error))
-            return _AGAIN_S if isinstance(error, Fatal) else _POLL_S
+            return _RETRY_INTERVAL_S if isinstance(error, Fatal) else _POLL_S
         self.problem = self._checkpoints.problem
         self._report()
         return wait_s
@@ -180,7 +180,7 @@ class CheckpointTask(ThreadedUnit):
         if groups != self._groups or now_s >= self._next_read_s:
             self._checkpoints.read(groups)
             self._groups, self._next_read_s = groups, now_s + interval_s
-            self._wait_until_s = now_s + min(_COVERED_WITHIN_S, interval_s / 2)
+            self._wait_until_s = now_s + min(_COVERED_TIMEOUT_S, interval_s / 2)
         if self._checkpoints.waiting:
             self._checkpoints.write(
                 last=self.clock.monotonic() >= self._wait_until_s,

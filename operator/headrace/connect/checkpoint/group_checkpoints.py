@@ -108,7 +108,7 @@ class GroupApplier:
         held = {
             position: offset
             for position, one in wanted.items()
-            if (offset := there.held_at(position.group, one.at)) is not None
+            if (offset := there.committed_at(position.group, one.at)) is not None
         }
         self.refused = {one: why for one, why in self.refused.items() if one not in due}
         self.refused |= there.unreadable
@@ -159,7 +159,7 @@ class GroupApplier:
         }
 
 
-_MOST_GROUPS = 50
+_MAX_GROUPS = 50
 """Maximum number of groups of a task in metrics, which limits the number of series."""
 
 
@@ -325,7 +325,7 @@ class GroupCheckpoints:
             counts[position.group] += max(0, behind)
         # The name as second key keeps the same series when values are equal.
         most = sorted(counts.items(), key=lambda one: (-one[1], one[0]))
-        self.unread = dict(most[:_MOST_GROUPS])
+        self.unread = dict(most[:_MAX_GROUPS])
 
     def _wanted(self, position: GroupPartition, found: Translated) -> PendingCheckpoint:
         group, at = position

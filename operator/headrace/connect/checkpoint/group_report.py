@@ -137,7 +137,7 @@ def _with_held(
     found = []
     for one in positions:
         copy = TopicPartition(context.policy.target_topic(one.at.topic), one.at.partition)
-        held = there.held_at(one.group, copy)
+        held = there.committed_at(one.group, copy)
         note, stored = one.note, checkpoints.get(GroupPartition(one.group, one.at))
         if stored and held != stored.checkpoint.target_offset and one.group not in there.unreadable:
             used, wanted = one.group in there.used, stored.checkpoint.target_offset

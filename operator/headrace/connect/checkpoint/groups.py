@@ -14,7 +14,7 @@ STREAMS = "streams"
 NOT_APPLIED = "checkpoints.applyToGroups is false"
 NO_START = "it has no start offset yet: none of its consumers has finished a record"
 _NAMES = {SHARE: "share group", STREAMS: "Streams group"}
-_MOST = 5
+_MAX_NAMED_GROUPS = 5
 _NOTES = {
     SHARE: (
         ". At the target it begins by its share.auto.offset.reset, at the end of the copies "
@@ -62,8 +62,8 @@ def listed(groups: Sequence[UntranslatedGroup]) -> str:
 
     It is empty without groups.
     """
-    named = [f"{_NAMES[one.kind]} {one.group}" for one in groups[:_MOST]]
-    more = len(groups) - _MOST
+    named = [f"{_NAMES[one.kind]} {one.group}" for one in groups[:_MAX_NAMED_GROUPS]]
+    more = len(groups) - _MAX_NAMED_GROUPS
     return ", ".join(named) + (f" and {more} more" if more > 0 else "")
 
 
@@ -122,7 +122,7 @@ class TargetGroups(NamedTuple):
     """Share groups that consumers have used."""
     unreadable: Mapping[str, HeadraceError]
 
-    def held_at(self, group: str, at: TopicPartition) -> int | None:
+    def committed_at(self, group: str, at: TopicPartition) -> int | None:
         """Return a group's offset of one partition, or None."""
         return self.held.get(group, {}).get(at)
 

@@ -15,7 +15,7 @@ from headrace.kafka import (
 
 _SILENCE_S = 10.0
 _BATCH = 1_000
-_MOST_COMPARED = 100
+_MAX_COMPARED = 100
 """Number of source records that are compared with the last record of a copy. They begin at its
 timestamp, so the record is usually the first one."""
 
@@ -57,7 +57,7 @@ def already_copied(
         if _content(message) == _content(last[at]):
             found[at] = offset + 1 - left[at].start
             return True
-        return offset - starts[at] >= _MOST_COMPARED
+        return offset - starts[at] >= _MAX_COMPARED
 
     unread = _read(context, starts, compare, of_source=True)
     return found | dict.fromkeys(unread, None)

@@ -21,7 +21,7 @@ from headrace.kafka import Committed, GroupActive, Position
 from headrace.replication import Applied, Checkpoint, CopiedTo, Progress, StoredCheckpoint, judge
 
 
-class Begin(NamedTuple):
+class ReverseStart(NamedTuple):
     """Offsets at which the reverse flow begins a partition."""
 
     source_offset: int
@@ -50,7 +50,9 @@ def check_switched(there: FlowContext, found: Survey) -> None:
         )
 
 
-def unsent(found: Survey, ends: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+def unreplicated_offsets(
+    found: Survey, ends: Mapping[TopicPartition, int]
+) -> dict[TopicPartition, int]:
     """Return the number of offsets of the old source below ``ends`` that were never copied.
 
     Partitions without such offsets are left out.
@@ -64,7 +66,7 @@ def unsent(found: Survey, ends: Mapping[TopicPartition, int]) -> dict[TopicParti
 
 def survey_back(
     there: FlowContext, back: FlowContext, found: Survey
-) -> dict[TopicPartition, Begin]:
+) -> dict[TopicPartition, ReverseStart]:
     """Return where ``back``, the reverse of the failed-over flow ``there``, begins.
 
     Raises:
@@ -74,10 +76,10 @@ def survey_back(
     ends = back.target.offsets(found.partitions, Position.LATEST)
     back.progress.start()
     back.progress.read_to_end()
-    left, begins = unsent(found, ends), {}
+    left, begins = unreplicated_offsets(found, ends), {}
     for at, one in found.partitions.items():
         assert one.switch is not None
-        begins[at] = Begin(one.switch.target_end, ends[at], left.get(at, 0), back.stored(at))
+        begins[at] = ReverseStart(one.switch.target_end, ends[at], left.get(at, 0), back.stored(at))
     for at, begin in begins.items():
         stored = begin.progress
         if stored is not None and stored.switch is None and not begin.made:
@@ -88,7 +90,7 @@ def survey_back(
     return begins
 
 
-def begin(back: FlowContext, begins: Mapping[TopicPartition, Begin]) -> None:
+def begin(back: FlowContext, begins: Mapping[TopicPartition, ReverseStart]) -> None:
     """Store where the reverse flow begins. Partitions that have already begun are unchanged.
 
     Raises:

@@ -201,7 +201,7 @@ def _aliases(topics: Iterable[str], name: Callable[[str], str]) -> list[str]:
     )
 
 
-_MOST_SYNCS = 64
+_MAX_SYNCS = 64
 """Maximum number of imported offset syncs of a partition. MirrorMaker 2 keeps the same number in
 memory (``OffsetSyncStore``)."""
 
@@ -459,7 +459,7 @@ def _import_syncs(context: FlowContext, taken: Mapping[TopicPartition, ImportedP
                 syncs.clear()  # MirrorMaker 2 restarted at an earlier offset
             syncs.append(sync)
     tail.close()
-    latest = [sync for syncs in found.values() for sync in syncs[-_MOST_SYNCS:]]
+    latest = [sync for syncs in found.values() for sync in syncs[-_MAX_SYNCS:]]
     if latest:
         own = context.offset_syncs.topic
         ensure_offset_syncs_topic(context.target, own)

@@ -30,10 +30,10 @@ from headrace.replication import Progress
 
 _ENDED_S = 60.0
 """Time in seconds between two calls after the end. The herder takes the unit from its driver."""
-_MOST_WRITES = 100
-_MOST_PRODUCERS = 16
-_MOST_NAMED = 5
-_LONGEST_MESSAGE = 4096
+_MAX_WRITES = 100
+_MAX_PRODUCERS = 16
+_MAX_NAMED = 5
+_MAX_MESSAGE_LENGTH = 4096
 
 
 class SourceWatcher(ThreadedUnit):
@@ -219,7 +219,7 @@ class SourceWatcher(ThreadedUnit):
                 ),
             )
         largest = sorted(self._writes.values(), key=lambda one: -one.offsets)
-        self.observe(source_writes=tuple(largest[:_MOST_WRITES]))
+        self.observe(source_writes=tuple(largest[:_MAX_WRITES]))
         if silent:
             self.report_ready(
                 ConditionStatus.FALSE,
@@ -238,9 +238,9 @@ class SourceWatcher(ThreadedUnit):
         largest = sorted(self._writes.items(), key=lambda one: (-one[1].offsets, one[0]))
         named = [
             f"{at} has {one.offsets:,} new offsets since {_time(one.since)}, {self._by(at, one)}"
-            for at, one in largest[:_MOST_NAMED]
+            for at, one in largest[:_MAX_NAMED]
         ]
-        more = len(largest) - _MOST_NAMED
+        more = len(largest) - _MAX_NAMED
         others = f"; and {more} more partitions" if more > 0 else ""
         return (
             f"{self.context.source.name} is written to after the fail-over at "
@@ -248,7 +248,7 @@ class SourceWatcher(ThreadedUnit):
             f"{'; '.join(named)}{others}. "
             f"Stop these producers. `headrace failover {self.context.name} --end-watch` ends the "
             "watch"
-        )[:_LONGEST_MESSAGE]
+        )[:_MAX_MESSAGE_LENGTH]
 
     def _by(self, at: TopicPartition, one: SourceWrites) -> str:
         if one.producers:
@@ -266,7 +266,7 @@ class SourceWatcher(ThreadedUnit):
             self.report_ready(
                 ConditionStatus.FALSE,
                 reason,
-                f"the source is not watched: {error}"[:_LONGEST_MESSAGE],
+                f"the source is not watched: {error}"[:_MAX_MESSAGE_LENGTH],
             )
             raise
 
@@ -297,7 +297,7 @@ def _joined(
         for one in found
     }
     latest = sorted(producers.values(), key=lambda one: one.last_timestamp, reverse=True)
-    return tuple(latest[:_MOST_PRODUCERS])
+    return tuple(latest[:_MAX_PRODUCERS])
 
 
 def _producer(one: SourceProducer) -> str:

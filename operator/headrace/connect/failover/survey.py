@@ -18,7 +18,7 @@ from headrace.kafka import Position
 from headrace.logs import get_logger
 from headrace.replication import Loss, Progress, ProgressKey, Switch, TopicAcl, write_denial
 
-_EXACT_WITHIN_S = 15.0
+_EXACT_TIMEOUT_S = 15.0
 """Time in seconds to wait for the offset sync that makes a translation exact."""
 _POLL_S = 0.5
 _ROUNDS = 3
@@ -171,7 +171,7 @@ def settle_groups(
     and changed ones are set. Return the commits that follow the last round.
     """
     groups.read(_names(context))
-    until_s = context.clock.monotonic() + _EXACT_WITHIN_S
+    until_s = context.clock.monotonic() + _EXACT_TIMEOUT_S
     for _ in range(_ROUNDS):
         while groups.waiting:
             groups.write(last=context.clock.monotonic() >= until_s, apply=True, back=True)

@@ -192,7 +192,7 @@ def _prefix(context: FlowContext) -> str:
     return f"{context.spec.source.alias}{policy.separator}" if named else ""
 
 
-_MOST_NAMED = 3
+_MAX_NAMED = 3
 
 
 class CheckResult(StrEnum):
@@ -244,8 +244,8 @@ class Finding:
 
 def named(kind: str, names: Collection[str]) -> str:
     """Return a list such as ``topics a, b, c and 4 more``."""
-    shown = ", ".join(sorted(names)[:_MOST_NAMED])
-    more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
+    shown = ", ".join(sorted(names)[:_MAX_NAMED])
+    more = f" and {len(names) - _MAX_NAMED} more" if len(names) > _MAX_NAMED else ""
     return f"{kind}{'s' if len(names) > 1 else ''} {shown}{more}"
 
 

@@ -323,8 +323,8 @@ def _names(context: FlowContext, every: Mapping[str, int], scope: _Scope) -> Ite
 
 log = get_logger(__name__)
 
-_LONGEST_MESSAGE = 4096
-_AGAIN_S = 60.0
+_MAX_MESSAGE_LENGTH = 4096
+_RETRY_INTERVAL_S = 60.0
 """Interval in seconds between checks while something is missing, because a user may grant it."""
 
 
@@ -351,10 +351,10 @@ class Requirements:
             found = check_flow(self._context, rings=False)
         except HeadraceError as error:
             log.info("requirements not checked", flow=self._context.name, why=str(error))
-            self._next_s = now_s + _AGAIN_S
+            self._next_s = now_s + _RETRY_INTERVAL_S
             return False
         missing = [one.sentence for one in found if one.outcome is CheckResult.MISSING]
-        self._next_s = now_s + _AGAIN_S if missing else None
+        self._next_s = now_s + _RETRY_INTERVAL_S if missing else None
         self.conditions = ()
         if missing:
             message = f"{len(missing)} of {len(found)} checks: {'; '.join(missing)}"
@@ -363,7 +363,7 @@ class Requirements:
                     type=ConditionType.REQUIREMENTS_MISSING,
                     status=ConditionStatus.TRUE,
                     reason=Reason.CHECK_FAILED,
-                    message=message[:_LONGEST_MESSAGE],
+                    message=message[:_MAX_MESSAGE_LENGTH],
                 ),
             )
         return True

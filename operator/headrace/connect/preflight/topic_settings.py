@@ -15,7 +15,12 @@ from headrace.connect.runtime.context import FlowContext
 from headrace.connect.topics.topic_sync import change_settings
 from headrace.datapath import PARTITIONS
 from headrace.kafka import RightsAdmin, TopicConfig, TopicRights
-from headrace.replication import AS_GIVEN, config_changes, settings_of_other_offsets, unfit_settings
+from headrace.replication import (
+    AS_GIVEN,
+    config_changes,
+    incompatible_settings,
+    settings_of_other_offsets,
+)
 
 
 class TopicSettings(NamedTuple):
@@ -54,7 +59,7 @@ def check_copies(
                 what = CheckResult.MISSING
                 yield Finding(Location.TARGET, subject, setting, what, why, command=command)
                 corrected.add(setting)  # reported already
-        for setting, wanted, why in unfit_settings(source.in_effect, target.in_effect):
+        for setting, wanted, why in incompatible_settings(source.in_effect, target.in_effect):
             if setting not in corrected:
                 command = set_topic_command(access, name, setting, wanted)
                 what = CheckResult.WARNING

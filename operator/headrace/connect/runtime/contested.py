@@ -26,7 +26,7 @@ from headrace.logs import get_logger
 from headrace.replication import Progress
 from headrace.timing import Backoff, Clock
 
-_LONGEST_MESSAGE = 1024
+_MAX_MESSAGE_LENGTH = 1024
 """Maximum length of one task's message, because a flow shows the messages of all tasks."""
 
 
@@ -37,7 +37,7 @@ def observation(
     status: ConditionStatus = ConditionStatus.TRUE,
 ) -> Condition:
     """Return a condition whose message is shortened to fit next to other tasks' messages."""
-    return Condition(type=type, status=status, reason=reason, message=message[:_LONGEST_MESSAGE])
+    return Condition(type=type, status=status, reason=reason, message=message[:_MAX_MESSAGE_LENGTH])
 
 
 def not_stored(target: str, since_s: float) -> Condition:
@@ -79,7 +79,7 @@ log = get_logger(__name__)
 _AGAIN = 2
 """Number of takeovers by another owner after which a partition is contested. A single takeover may
 be caused by a new run that replaces this one."""
-_WITHIN_S = 1200.0
+_TIMEOUT_S = 1200.0
 """Time in seconds for which takeovers are counted. It is longer than two of the longest silences,
 so that two owners that both wait count each other's takeovers."""
 _FIRST_S, _LAST_S = 10.0, 300.0
@@ -193,7 +193,7 @@ class Contested:
             )
 
     def _recent(self, contest: _Contest, now: float) -> list[float]:
-        return [at for at in contest.taken_at if now - at < _WITHIN_S]
+        return [at for at in contest.taken_at if now - at < _TIMEOUT_S]
 
     # Results
 

@@ -288,7 +288,7 @@ def _resets(flow: ReplicationFlow) -> Resets:
     An annotation that cannot be read is logged and ignored.
     """
     try:
-        return Resets.asked(flow.metadata)
+        return Resets.from_metadata(flow.metadata)
     except InvalidSpec as error:
         log.error("reset ignored", flow=flow.metadata.name, why=str(error))
         return Resets({})

@@ -41,7 +41,7 @@ def check_transition(before: TaskPhase, after: TaskPhase) -> None:
         raise ValueError(f"a unit cannot go from {before} to {after}")
 
 
-_LONGEST_MESSAGE = 4096
+_MAX_MESSAGE_LENGTH = 4096
 
 
 class LifeCycle:
@@ -98,7 +98,7 @@ class LifeCycle:
 
     def note(self, error: HeadraceError) -> None:
         """Keep an error. An error with the same message is not reported again."""
-        message = str(error)[:_LONGEST_MESSAGE]
+        message = str(error)[:_MAX_MESSAGE_LENGTH]
         if self.error is None or self.error.message != message:
             self.error = TaskError(
                 reason=type(error).__name__, message=message, time=datetime.now(UTC)
@@ -107,7 +107,7 @@ class LifeCycle:
 
     def retrying(self, error: Retriable) -> None:
         """Keep an error that the unit retries, and log it once."""
-        if self.error is None or self.error.message != str(error)[:_LONGEST_MESSAGE]:
+        if self.error is None or self.error.message != str(error)[:_MAX_MESSAGE_LENGTH]:
             self._log.warning("retrying", why=str(error))
         self.note(error)
 

@@ -12,7 +12,7 @@ from headrace.kafka import (
     KafkaError,
     KafkaException,
     Message,
-    Renewed,
+    ReloadingClient,
     ensure_topic,
     translate,
 )
@@ -38,7 +38,7 @@ def ensure_offset_syncs_topic(admin: Admin, topic: str) -> None:
 
 log = get_logger(__name__)
 
-_MOST_WAITING = 10_000
+_MAX_WAITING = 10_000
 """Maximum number of offset syncs that wait for the topic. The oldest are dropped above it."""
 _FLUSH_S = 0.5
 
@@ -55,7 +55,7 @@ class OffsetSyncWriter:
         self._cluster = cluster
         self._admin = clients.admin(cluster)
         settings = {"partitioner": "murmur2", "linger.ms": 50}
-        self._producer = Renewed(cluster, lambda: clients.producer(cluster, settings))
+        self._producer = ReloadingClient(cluster, lambda: clients.producer(cluster, settings))
         self._waiting: deque[tuple[OffsetSync, str]] = deque()
         self._sending = threading.Lock()
         self.ready = False
@@ -85,7 +85,7 @@ class OffsetSyncWriter:
     def send(self, at: TopicPartition, pair: OffsetPair) -> None:
         """Queue an offset sync of a partition."""
         with self._sending:
-            if len(self._waiting) == _MOST_WAITING:
+            if len(self._waiting) == _MAX_WAITING:
                 self._waiting.popleft()
                 self.answered += 1
             self._waiting.append((OffsetSync(at.topic, at.partition, *pair.offsets), pair.stretch))

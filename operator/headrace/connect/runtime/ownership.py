@@ -10,7 +10,7 @@ from headrace.api import (
     ConditionType,
     ReplicationTask,
     ReplicationTaskStatus,
-    dated,
+    with_transition_times,
 )
 from headrace.connect.runtime.herder import Herder, TaskConflict
 from headrace.errors import HeadraceError
@@ -197,7 +197,7 @@ class Ownership:
             return status
         now = datetime.fromtimestamp(int(self._clock.time()), UTC)
         generation = status.observed_generation
-        conditions = dated(status.conditions, before.conditions, now, generation)
+        conditions = with_transition_times(status.conditions, before.conditions, now, generation)
         return status.model_copy(update={"conditions": conditions})
 
     def _see(self, task: ReplicationTask) -> None:

@@ -295,7 +295,7 @@ records of this time are copied again after a kill -9."""
 _TURN_TIMEOUT_S = 60.0
 """Time in seconds after which an iteration counts as hanging. An iteration waits for brokers only
 in ``settle`` and ``close``, for seconds."""
-_SHORTEST_REST_S, _LONGEST_REST_S = 0.001, 0.02
+_SHORTEST_REST_S, _MAX_REST_S = 0.001, 0.02
 """Minimum and maximum wait, in seconds, of an idle loop. The wait doubles with each idle iteration.
 The maximum adds to the latency of a record."""
 
@@ -376,7 +376,7 @@ class TaskLoop:
             else:
                 self._manager.commit_requested()
             self._manager.punctuate(now)
-            rest_s = _SHORTEST_REST_S if moved else min(2 * rest_s, _LONGEST_REST_S)
+            rest_s = _SHORTEST_REST_S if moved else min(2 * rest_s, _MAX_REST_S)
             if not moved:
                 self._wake.wait(rest_s)
                 self._wake.clear()

@@ -128,7 +128,7 @@ class SourceEnds:
 # transaction.timeout.ms, 60 s by default. It checks every 10 s
 # (transaction.abort.timed.out.transaction.cleanup.interval.ms). A transaction that is open for
 # longer has a producer with a longer timeout, or it hangs (KIP-664).
-_LONGEST_S = 70.0
+_MAX_INTERVAL_S = 70.0
 _STUCK_INTERVAL_S = 30.0
 
 Offsets = Mapping[TopicPartition, int]
@@ -148,9 +148,9 @@ class StuckPositions:
     """Detection of acknowledged offsets that do not change. Not thread-safe.
 
     The source's last stable offsets are requested only if an offset has not changed for
-    ``_LONGEST_S`` although there are later records. An acknowledged offset is never above the last
-    stable offset, which never decreases. If both are equal, the same transaction has been open all
-    the time. If the last stable offset is higher, the client did not read available records.
+    ``_MAX_INTERVAL_S`` although there are later records. An acknowledged offset is never above the
+    last stable offset, which never decreases. If both are equal, the same transaction has been open
+    all the time. If the last stable offset is higher, the client did not read available records.
     """
 
     def __init__(self, context: FlowContext, pool: Executor) -> None:
@@ -180,7 +180,7 @@ class StuckPositions:
             else starts._replace(offset=offset)
             for at, offset in behind.items()
         }
-        long = {at for at, wait in self._waits.items() if now_s - wait.since_s > _LONGEST_S}
+        long = {at for at, wait in self._waits.items() if now_s - wait.since_s > _MAX_INTERVAL_S}
         if long and self._asking.due:
             ask = self._context.source.known_ends
             self._asking.start(partial(ask, long, Position.LAST_STABLE))
@@ -197,7 +197,7 @@ class StuckPositions:
         # Unacknowledged records of any partition may be the reason why nothing more is read. With
         # spec.bandwidth, reads of other partitions may be the reason.
         in_flight = any(one.in_flight for one in state.values())
-        if not answered or in_flight or self._context.bandwidth.waited_within(_LONGEST_S):
+        if not answered or in_flight or self._context.bandwidth.waited_within(_MAX_INTERVAL_S):
             return {}
         return {at: self._not_read(at, end) for at, end in stable.items() if end > behind[at]}
 
@@ -209,9 +209,9 @@ class StuckPositions:
         kind = Fatal if again else Retriable
         return kind(
             f"could not read {at} offset {offset} of {self._context.source.name}: the client "
-            f"returned nothing for {_LONGEST_S:.0f} s, though committed records go on to offset "
-            f"{end - 1}; its log may be damaged there, or in a form that this client cannot read: "
-            "compare with kafka-dump-log on the partition's brokers"
+            f"returned nothing for {_MAX_INTERVAL_S:.0f} s, though committed records go on to "
+            f"offset {end - 1}; its log may be damaged there, or in a form that this client cannot "
+            "read: compare with kafka-dump-log on the partition's brokers"
         )
 
     def _hanging(self, hanging: State) -> tuple[Condition, ...]:

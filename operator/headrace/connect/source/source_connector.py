@@ -18,7 +18,7 @@ from headrace.api import (
     TaskType,
     TopicPartition,
     TopicPartitions,
-    condition,
+    find_condition,
 )
 from headrace.connect.preflight.preflight import Requirements
 from headrace.connect.runtime.context import FlowContext
@@ -206,7 +206,7 @@ class SourceConnector(ThreadedUnit):
     def _take_over(self) -> None:
         """Report losses and racks of the earlier instance until this one has checked them."""
         before = self.ownership.task.status
-        lost = condition(before.conditions, ConditionType.DATA_LOSS_DETECTED)
+        lost = find_condition(before.conditions, ConditionType.DATA_LOSS_DETECTED)
         self._lost = self.beside_ready = (lost,) if lost else ()
         racks = before.racks if self.context.driver.rack else ()
         self.observe(losses=before.losses, racks=racks, conditions=self.beside_ready)

@@ -17,7 +17,7 @@ from headrace.api import (
     ReplicationTaskStatus,
     TopicPartition,
     TopicPartitions,
-    condition,
+    find_condition,
     partitions_text,
 )
 from headrace.api.client_settings import text_of
@@ -152,9 +152,9 @@ class SourceStatus:
         are reported as long as the task exists.
         """
         self._left_out_before = (before.skipped_records or 0, before.dead_lettered_records or 0)
-        left_out = condition(before.conditions, ConditionType.RECORDS_LEFT_OUT)
+        left_out = find_condition(before.conditions, ConditionType.RECORDS_LEFT_OUT)
         self._left_out = (left_out,) if left_out else ()
-        lost = condition(before.conditions, ConditionType.DATA_LOSS_DETECTED)
+        lost = find_condition(before.conditions, ConditionType.DATA_LOSS_DETECTED)
         self._life.observe(
             lag=before.lag,
             skipped_records=before.skipped_records,
@@ -253,7 +253,7 @@ class SourceStatus:
         This is for a task that copies nothing at the moment.
         """
         known = self._life.status.conditions
-        new = tuple(one for one in more if condition(known, one.type) is None)
+        new = tuple(one for one in more if find_condition(known, one.type) is None)
         if new:
             self._life.observe(conditions=(*known, *new))
         return bool(new)

@@ -225,7 +225,7 @@ class TaskPositions:
         }
 
 
-LONGEST_S = 60.0
+STORE_TIMEOUT_S = 60.0
 """Time in seconds for which a task waits until stored progress is acknowledged or committed. A new
 lane copies records in flight again, so an election or a broker restart should not cause one."""
 
@@ -275,7 +275,7 @@ class TaskTransactions:
             ended.wait(seconds)
 
         tried = f"commit a transaction on {self._context.target.name}"
-        storing = Storing(poll, self._context.clock, tried, 1, LONGEST_S)
+        storing = Storing(poll, self._context.clock, tried, 1, STORE_TIMEOUT_S)
 
         def committed(error: HeadraceError | None) -> None:
             storing.ended(error)
@@ -288,9 +288,9 @@ class TaskTransactions:
 log = get_logger(__name__)
 
 _NONE: Mapping[TopicPartition, Sequence[ContiguousRange]] = MappingProxyType({})
-_SILENCE_S = 0.2
+_IDLE_AFTER_S = 0.2
 _POLL_S = 0.005
-_MOST_BYTES = 64 << 20
+_MAX_BYTES = 64 << 20
 """Maximum size in bytes of the data that are copied before progress must be stored. A new owner
 reads data after the stored progress again. ``TaskLoop`` also stores progress every second."""
 _UNANSWERED_S = 2.0
@@ -348,9 +348,9 @@ class TaskProgress(TaskPositions):
         since = self._moved_at
         if since is None:
             return False
-        if self._copied.bytes - self._sent_at_bytes >= _MOST_BYTES and self._answered:
+        if self._copied.bytes - self._sent_at_bytes >= _MAX_BYTES and self._answered:
             return True
-        silent = self._context.clock.monotonic() - since > _SILENCE_S
+        silent = self._context.clock.monotonic() - since > _IDLE_AFTER_S
         return silent or self.transactions.due
 
     @property
@@ -389,7 +389,7 @@ class TaskProgress(TaskPositions):
             self._syncing.take(lane)  # after ``unstored``: pairs may be ahead of the offsets
             entries = self._entries(unstored)
             with self.outcomes.commits.counting_failure():
-                self._storing = self._context.progress.send(entries, LONGEST_S)
+                self._storing = self._context.progress.send(entries, STORE_TIMEOUT_S)
         elif not lane.in_flight:
             self._moved_at = None
         return bool(unstored)

@@ -23,7 +23,7 @@ from headrace.replication import Loss, OwnerProducer, Progress, Switch
 log = get_logger(__name__)
 
 _ROUNDS = 5
-_SYNCS_WITHIN_S = 15.0
+_SYNCS_TIMEOUT_S = 15.0
 """Time in seconds that a fail-over waits for the acknowledgement of offset syncs."""
 _NOBODY: frozenset[int] = frozenset()
 _BY = " by "
@@ -160,7 +160,7 @@ def _write_offset_syncs(context: FlowContext, found: Mapping[TopicPartition, Swi
         for at, pairs in waiting.items():
             for pair in pairs:
                 writer.send(at, pair)
-        writer.flush(_SYNCS_WITHIN_S)
+        writer.flush(_SYNCS_TIMEOUT_S)
 
 
 def switch_deleted(

@@ -21,14 +21,14 @@ from headrace.connect.runtime.context import FlowContext
 from headrace.connect.takeover.starts import Start
 from headrace.datapath import Lane
 from headrace.errors import HeadraceError
-from headrace.replication import MOST_PAIRS, ContiguousRange, OffsetPair, few_enough
+from headrace.replication import MAX_PAIRS, ContiguousRange, OffsetPair, thin_out
 
 SYNC_INTERVAL_S = 10.0
 _REST_S = 0.5
-_MOST_SYNCS, _SYNCS_PER_S = 1_000, 50.0
+_MAX_SYNCS, _SYNCS_PER_S = 1_000, 50.0
 """Allowance of a task for syncs of runs that begin and end: at once, and for each second."""
 _SYNCS_OF_A_HOLE = 2
-_AGAIN_S = 10.0
+_RETRY_INTERVAL_S = 10.0
 """Delay in seconds after the topic could not be created, or syncs were rejected."""
 
 
@@ -64,7 +64,7 @@ class OffsetSyncing:
         self._preparing = BackgroundStep[None](pool, context.clock)
         self._taking = threading.Lock()
         self._refused, self._again_s = 0, 0.0
-        self._allowance, self._allowed_s = float(_MOST_SYNCS), context.clock.monotonic()
+        self._allowance, self._allowed_s = float(_MAX_SYNCS), context.clock.monotonic()
 
     @property
     def enabled(self) -> bool:
@@ -112,7 +112,7 @@ class OffsetSyncing:
             try:
                 self._preparing.take()
             except HeadraceError:  # the writer keeps the message
-                self._preparing.put_off(_AGAIN_S)
+                self._preparing.put_off(_RETRY_INTERVAL_S)
         if self._preparing.due:
             self._preparing.start(self._context.offset_syncs.prepare)
 
@@ -127,7 +127,7 @@ class OffsetSyncing:
         now_s = self._context.clock.monotonic()
         with self._taking:
             self._allowance += (now_s - self._allowed_s) * _SYNCS_PER_S
-            self._allowance, self._allowed_s = min(self._allowance, _MOST_SYNCS), now_s
+            self._allowance, self._allowed_s = min(self._allowance, _MAX_SYNCS), now_s
             for at, new in runs.items():
                 for run in new:
                     self._follow(at, run, now_s)
@@ -143,7 +143,7 @@ class OffsetSyncing:
         """Write each current run again, because it is unknown which syncs were rejected."""
         refused = self._context.offset_syncs.refused
         if refused != self._refused and now_s >= self._again_s:
-            self._refused, self._again_s = refused, now_s + _AGAIN_S
+            self._refused, self._again_s = refused, now_s + _RETRY_INTERVAL_S
             for at, known in self._partitions.items():
                 self._sync(at, known, known.begins, now_s)
 
@@ -175,4 +175,4 @@ class OffsetSyncing:
     def _send(self, at: TopicPartition, pair: OffsetPair) -> None:
         writer = self._context.offset_syncs
         writer.send(at, pair)
-        few_enough(self._unsafe[at], MOST_PAIRS).append((writer.sent, pair))
+        thin_out(self._unsafe[at], MAX_PAIRS).append((writer.sent, pair))

@@ -167,7 +167,7 @@ def _compacts(config: TopicConfig | None) -> bool:
 # begins after the end of the copy, because of retention. Then its records are deleted, and its
 # owner fills it up to the source's first offset.
 
-_GONE_WITHIN_S = 30.0
+_GONE_TIMEOUT_S = 30.0
 _POLL_S = 0.2
 
 
@@ -279,21 +279,21 @@ def delete_copies(context: FlowContext, plan: Rebuild) -> None:
     """Delete the copies, and wait until they no longer exist. No task may copy them.
 
     Raises:
-        GaveUp: The topic still exists after ``_GONE_WITHIN_S``.
+        GaveUp: The topic still exists after ``_GONE_TIMEOUT_S``.
     """
     target = context.target
     if not plan.topic_id:
         target.delete_records(copy_ends(context, plan))
         return
     target.delete_topic(plan.topic)
-    deadline_s = time.monotonic() + _GONE_WITHIN_S
+    deadline_s = time.monotonic() + _GONE_TIMEOUT_S
     while True:
         there = target.describe([plan.topic]).get(plan.topic)
         if there is None or there.topic_id != plan.topic_id:
             return
         if time.monotonic() > deadline_s:
             raise GaveUp(
-                f"{plan.topic} is still on {target.name} after {_GONE_WITHIN_S:.0f} s: "
+                f"{plan.topic} is still on {target.name} after {_GONE_TIMEOUT_S:.0f} s: "
                 "delete.topic.enable may be false there; nothing is copied again yet"
             )
         time.sleep(_POLL_S)

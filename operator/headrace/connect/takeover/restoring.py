@@ -24,10 +24,10 @@ from headrace.connect.takeover.preserving import begun_again, of_another_kind
 from headrace.connect.takeover.starts import Restored, Start, Starts, first_positions, records
 from headrace.connect.topics.losses import (
     PartitionState,
-    begins_later,
     find_loss,
-    goes_on_as_new,
     resolve,
+    restart_as_new_topic,
+    restart_at_log_start,
     sentence,
 )
 from headrace.errors import Fatal
@@ -195,7 +195,7 @@ def _lost(
     """Return whether a partition has a loss that is not stored yet."""
     return any(
         progress.loss is None
-        and find_loss(begins_later(progress, found), found, context.now_ms) is not None
+        and find_loss(restart_at_log_start(progress, found), found, context.now_ms) is not None
         for at, progress in stored.items()
         for found in [_found(at, offsets, ids)]
     )
@@ -300,7 +300,7 @@ def _without_loss(
     Several losses may be found one after the other. Each loss is logged once.
     """
     now_ms = context.now_ms
-    progress = goes_on_as_new(begins_later(progress, found), found)
+    progress = restart_as_new_topic(restart_at_log_start(progress, found), found)
     if context.preserved:
         progress = begun_again(progress, found, now_ms)
     while (loss := find_loss(progress, found, now_ms)) is not None:

@@ -15,8 +15,8 @@ from headrace.kafka import (
     KafkaException,
     Message,
     Position,
+    ReloadingClient,
     Renewal,
-    Renewed,
     Throttle,
     assign,
     ensure_topic,
@@ -27,7 +27,7 @@ from headrace.kafka import (
 from headrace.logs import get_logger
 from headrace.timing import Clock
 
-_SILENCE_S = 10.0
+_IDLE_TIMEOUT_S = 10.0
 _BATCH = 1_000
 
 
@@ -83,12 +83,12 @@ class TopicTail:
         while self._position < end:
             now_s = self._clock.monotonic()
             if self._throttle.active:
-                if now_s - reported_s > _SILENCE_S:
+                if now_s - reported_s > _IDLE_TIMEOUT_S:
                     reported_s = now_s
                     self._clients.on_throttled(self._throttle.error(tried, self._position, end))
-            elif now_s - received_s > _SILENCE_S:
+            elif now_s - received_s > _IDLE_TIMEOUT_S:
                 self.close()
-                raise Retriable(f"could not {tried}: no record within {_SILENCE_S:.0f} s")
+                raise Retriable(f"could not {tried}: no record within {_IDLE_TIMEOUT_S:.0f} s")
             with translated(tried):
                 messages = self._opened().consume(_BATCH, 0.2)
             for message in messages:
@@ -157,7 +157,7 @@ class TopicWriter:
         self._topic, self._target = topic, context.target
         self._partition = -1 if by_key else 0
         settings = {"partitioner": "murmur2"}
-        self._producer = Renewed(
+        self._producer = ReloadingClient(
             context.target_access, lambda: context.clients.producer(context.target_access, settings)
         )
 

@@ -47,7 +47,7 @@ class PartitionState(NamedTuple):
     if unknown."""
 
 
-def goes_on_as_new(progress: Progress, found: PartitionState) -> Progress:
+def restart_as_new_topic(progress: Progress, found: PartitionState) -> Progress:
     """Return the progress for a new topic that has the name of a deleted one.
 
     If the deletion was accepted, the new topic is copied from its beginning. Otherwise progress is
@@ -68,7 +68,7 @@ def goes_on_as_new(progress: Progress, found: PartitionState) -> Progress:
     )
 
 
-def begins_later(progress: Progress, found: PartitionState) -> Progress:
+def restart_at_log_start(progress: Progress, found: PartitionState) -> Progress:
     """Return progress at the start of the source's log if retention overtook the first copy.
 
     Nothing was copied yet, so nothing counts as lost: the partition begins at the first existing
@@ -90,7 +90,7 @@ def find_loss(progress: Progress, found: PartitionState, now_ms: int) -> Loss | 
     A resolved loss is not returned.
     """
     if progress.loss is not None and progress.loss.unresolved:
-        return _until_now(progress.loss, progress, found)
+        return _extend_loss(progress.loss, progress, found)
     return _recreated(progress, found, now_ms) or _truncated_log(progress, found, now_ms)
 
 
@@ -124,7 +124,7 @@ def _target_truncated_at(progress: Progress, found: PartitionState) -> int | Non
     return found.target_end if found.target_end < progress.target_offset else None
 
 
-def _until_now(loss: Loss, progress: Progress, found: PartitionState) -> Loss:
+def _extend_loss(loss: Loss, progress: Progress, found: PartitionState) -> Loss:
     """Return the loss with its current extent.
 
     Retention may have continued, or the topic was created again.
@@ -213,7 +213,7 @@ def resolve(progress: Progress, loss: Loss, found: PartitionState, policy: OnDat
 _SHOWN_S = 86_400
 """Time in seconds for which a resolved loss is reported, so that a user sees it the next
 morning."""
-_MOST_LOSSES = 100
+_MAX_LOSSES = 100
 
 
 class Shown(NamedTuple):
@@ -240,7 +240,7 @@ def shown_losses(
     listed = [lost_offsets(at, loss) for at, loss in shown.items()]
     message = "; ".join(sentence(at, loss) for at, loss in shown.items())
     lost = observation(ConditionType.DATA_LOSS_DETECTED, Reason.DATA_LOST, message)
-    return Shown(tuple(listed[:_MOST_LOSSES]), (lost,))
+    return Shown(tuple(listed[:_MAX_LOSSES]), (lost,))
 
 
 def lost_offsets(at: TopicPartition, loss: Loss) -> LostOffsets:

@@ -16,9 +16,9 @@ from headrace.replication.ancestry import (
     AncestryTable,
     ClusterTopic,
     Descent,
+    FlowRenewal,
     Hop,
-    Judged,
-    Running,
+    JudgedHop,
     encode,
     is_ancestry,
     judge_hop,
@@ -135,7 +135,7 @@ def judged(
     topics: Iterable[str],
     upstream: Iterable[Descent],
     stored: Mapping[str, Descent],
-) -> dict[str, Judged]:
+) -> dict[str, JudgedHop]:
     """Apply the rule of ``replication.ancestry`` to these source topics.
 
     Topics that are failed over are left out, because they are not copied. The result is empty for a
@@ -242,7 +242,7 @@ class RingGuard:
         }
         records |= {replace(key, topic=topic).encode(): None for topic in left}
         if now_s >= self._renew_s:
-            records[key.encode()] = encode(Running(stopped=False))
+            records[key.encode()] = encode(FlowRenewal(stopped=False))
         if records:
             context.progress.send_ancestry(records).wait()
         if key.encode() in records:
@@ -278,7 +278,7 @@ class RingGuard:
 
         Call it before the release of the unit, so that the next owner's record is later.
         """
-        record = {flow_key(self._context).encode(): encode(Running(stopped=True))}
+        record = {flow_key(self._context).encode(): encode(FlowRenewal(stopped=True))}
         with suppress(HeadraceError):
             self._stopping = self._context.progress.send_ancestry(record)
 

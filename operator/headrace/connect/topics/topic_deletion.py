@@ -114,7 +114,7 @@ class DeletedTopics:
         context = self._context
 
         def lacking() -> set[TopicPartition]:
-            topics = described(context, {at.topic for at in absent})
+            topics = existing_or_unauthorized(context, {at.topic for at in absent})
             found = set()
             for at in absent:
                 topic = topics.get(at.topic)
@@ -190,7 +190,7 @@ class DeletedTopics:
         return replace(progress.with_loss(loss), source_end=end)
 
 
-def described(context: FlowContext, topics: Set[str]) -> Mapping[str, Topic | None]:
+def existing_or_unauthorized(context: FlowContext, topics: Set[str]) -> Mapping[str, Topic | None]:
     """Return the topics that exist on the source; None for topics that the flow may not describe.
 
     A missing topic is requested again, after a check that no foreign broker responds.
@@ -262,8 +262,8 @@ class MadeTopics:
 
 _SHOWN_S = 3600.0
 """Time in seconds for which the condition names deleted copies."""
-_MOST = 10
-_LONGEST_MESSAGE = 4096
+_MAX_NAMED_TOPICS = 10
+_MAX_MESSAGE_LENGTH = 4096
 
 
 class TopicDeleter:
@@ -339,7 +339,7 @@ class TopicDeleter:
         }
         if absent:
             sources = {one.source for one in absent.values()}
-            known = described(context, sources)
+            known = existing_or_unauthorized(context, sources)
             absent = self._as_made({n: one for n, one in absent.items() if one.source not in known})
         since = self._absent_since
         self._absent_since = {name: since.get(name, now_s) for name in absent}
@@ -348,7 +348,7 @@ class TopicDeleter:
             for name, one in absent.items()
             if now_s - self._absent_since[name] >= wanted.delay_seconds and one.source not in held
         }
-        kept = self._kept(due)
+        kept = self._retention_reasons(due)
         deletable = sorted(due.keys() - kept.keys())
         if len(deletable) > wanted.max_topics:
             self._report(
@@ -375,7 +375,7 @@ class TopicDeleter:
         self._topics.forget(absent.keys() - same.keys())
         return same
 
-    def _kept(self, due: Mapping[str, MadeTopic]) -> dict[str, str]:
+    def _retention_reasons(self, due: Mapping[str, MadeTopic]) -> dict[str, str]:
         """Return the reason for each due copy that must not be deleted."""
         if not due:
             return {}
@@ -429,11 +429,11 @@ class TopicDeleter:
                 type=ConditionType.TOPIC_DELETION,
                 status=ConditionStatus.TRUE,
                 reason=reason,
-                message=message[:_LONGEST_MESSAGE],
+                message=message[:_MAX_MESSAGE_LENGTH],
             ),
         )
 
 
 def _listed(names: list[str]) -> str:
-    more = len(names) - _MOST
-    return ", ".join(names[:_MOST]) + (f" and {more} more" if more > 0 else "")
+    more = len(names) - _MAX_NAMED_TOPICS
+    return ", ".join(names[:_MAX_NAMED_TOPICS]) + (f" and {more} more" if more > 0 else "")

@@ -14,10 +14,10 @@ from headrace.replication import AS_GIVEN, TopicAcl, config_changes, wanted_acls
 
 log = get_logger(__name__)
 
-_AGAIN_S = 1.0
+_RETRY_INTERVAL_S = 1.0
 """Interval in seconds while a copy is missing. A broker may not know a topic yet that another
 broker has just created."""
-_LONGEST_MESSAGE = 4096
+_MAX_MESSAGE_LENGTH = 4096
 _NO_SETTINGS: Mapping[str, str] = MappingProxyType({})
 
 Changes = Mapping[str, Mapping[str, str | None]]
@@ -79,7 +79,11 @@ class TopicConfigSync:
                 first, why = next(iter(problems.items()))
                 log.warning("settings not synchronized", topics=len(problems), first=first, why=why)
             self.problems = problems
-            rest_s = min(wanted.interval_seconds, _AGAIN_S) if absent else wanted.interval_seconds
+            rest_s = (
+                min(wanted.interval_seconds, _RETRY_INTERVAL_S)
+                if absent
+                else wanted.interval_seconds
+            )
             self._next_s = now_s + rest_s
         return max(0.0, self._next_s - self._context.clock.monotonic())
 
@@ -146,7 +150,7 @@ def _refused(refused: Mapping[str, Mapping[str, HeadraceError]]) -> tuple[Condit
             type=ConditionType.TOPIC_CONFIGS_REFUSED,
             status=ConditionStatus.TRUE,
             reason=Reason.SETTING_REFUSED,
-            message=message[:_LONGEST_MESSAGE],
+            message=message[:_MAX_MESSAGE_LENGTH],
         ),
     )
 

@@ -23,10 +23,10 @@ from headrace.controller.mirror_tests.run_reader import RunReader
 from headrace.controller.resources.deployment import (
     CONTAINER_SECURITY,
     SECRETS_FOLDER,
-    as_wished,
     build_mounts,
     build_volumes,
     secrets_of,
+    with_pod_template,
 )
 from headrace.errors import HeadraceError
 from headrace.k8s import CONFIG_MAP, JOB, POD, Client, Object, owns
@@ -116,7 +116,7 @@ def build_clean_up(run: TestRun) -> Object:
         "spec": {
             "backoffLimit": 2,
             "activeDeadlineSeconds": _DEADLINE_S,
-            "template": as_wished(run.test.spec.pod_template, marked, _build_pod(run)),
+            "template": with_pod_template(run.test.spec.pod_template, marked, _build_pod(run)),
         },
     }
 

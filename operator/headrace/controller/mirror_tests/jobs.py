@@ -34,11 +34,11 @@ from headrace.controller.resources.deployment import (
     CONTAINER_SECURITY,
     HTTP_PORT,
     SECRETS_FOLDER,
-    as_wished,
     build_mounts,
     build_volumes,
     from_field,
     secrets_of,
+    with_pod_template,
 )
 from headrace.k8s import Object
 from headrace.mirror_test import (
@@ -69,7 +69,7 @@ It applies if the task runs in the Spark driver's pod.
 """
 DRIVER_PORT, BLOCK_MANAGER_PORT = 7078, 7079
 """Ports on which a test's Spark pods connect to each other. A NetworkPolicy allows them."""
-_EXECUTORS_WITHIN_S = 300
+_EXECUTORS_TIMEOUT_S = 300
 """Time after which a stage starts with the executors that exist, in seconds.
 
 The job then reports that they are too few.
@@ -183,7 +183,7 @@ def _executor_settings(run: TestRun, stage: Stage, template: str) -> dict[str, s
         "spark.executor.memoryOverhead": f"{_PYTHON_MIB}m",
         "spark.executor.extraJavaOptions": JAVA_OPTIONS[stage],
         "spark.scheduler.minRegisteredResourcesRatio": "1.0",
-        "spark.scheduler.maxRegisteredResourcesWaitingTime": f"{_EXECUTORS_WITHIN_S}s",
+        "spark.scheduler.maxRegisteredResourcesWaitingTime": f"{_EXECUTORS_TIMEOUT_S}s",
     }
 
 
@@ -233,7 +233,9 @@ def build_job(run: TestRun, stage: Stage) -> Object:
             "completions": 1,
             "parallelism": 1,
             "activeDeadlineSeconds": deadline_s(run.test, stage),
-            "template": as_wished(run.test.spec.pod_template, of_stage, _build_pod(run, stage)),
+            "template": with_pod_template(
+                run.test.spec.pod_template, of_stage, _build_pod(run, stage)
+            ),
         },
     }
 
@@ -357,7 +359,7 @@ def _executor_template(run: TestRun) -> Object:
         ],
         "volumes": _volumes(run),
     }
-    pod = as_wished(run.test.spec.pod_template, labels(run), spec)
+    pod = with_pod_template(run.test.spec.pod_template, labels(run), spec)
     return {"apiVersion": "v1", "kind": "Pod", **pod}
 
 

@@ -19,7 +19,7 @@ from headrace.api import (
     Readiness,
     Reason,
     Verdict,
-    condition,
+    find_condition,
 )
 from headrace.controller.mirror_tests.stages import with_conditions
 from headrace.errors import InvalidSpec
@@ -147,11 +147,11 @@ def _schedule_readiness(
         if has_ended(run):
             continue
         name, conditions = run.metadata.name, run.status.conditions if run.status else ()
-        stalled = condition(conditions, ConditionType.STALLED)
+        stalled = find_condition(conditions, ConditionType.STALLED)
         if stalled and stalled.status is ConditionStatus.TRUE:
             message = f"no run starts before {name} has ended, and it is stalled: {stalled.message}"
             return Readiness.stalled(stalled.reason, message)
-        ready = condition(conditions, ConditionType.READY)
+        ready = find_condition(conditions, ConditionType.READY)
         if ready and (overdue or ready.reason is Reason.WAITING_FOR_FLOW):
             message = f"waits for run {name}: {ready.message}"
             return Readiness.reconciling(ready.reason, message)
@@ -228,11 +228,11 @@ def _window_readiness(
     last = f"; {ended[-1].metadata.name}: {verdict_of(ended[-1])}" if ended else ""
     for run in sending:
         name, conditions = run.metadata.name, run.status.conditions if run.status else ()
-        stalled = condition(conditions, ConditionType.STALLED)
+        stalled = find_condition(conditions, ConditionType.STALLED)
         if stalled and stalled.status is ConditionStatus.TRUE:
             message = f"window {name} is stalled: {stalled.message}{last}"
             return Readiness.stalled(stalled.reason, message)
-        ready = condition(conditions, ConditionType.READY)
+        ready = find_condition(conditions, ConditionType.READY)
         if ready and ready.reason is Reason.WAITING_FOR_FLOW:
             return Readiness.reconciling(ready.reason, f"window {name}: {ready.message}{last}")
     if test.spec.suspend:

@@ -142,7 +142,7 @@ def judged(facts: RunFacts, report: str) -> MirrorTestStatus:
         why = [*document["reasons"], *([] if latency else _about_latency(document))]
         reasons = "; ".join(dict.fromkeys(str(one).removesuffix(".") for one in why))
         if verdict is Verdict.INCONCLUSIVE:
-            reasons = "; ".join([reasons, *ended_badly(facts, *_BEFORE_VERDICT)])
+            reasons = "; ".join([reasons, *failed_driver_messages(facts, *_BEFORE_VERDICT)])
     except (ValueError, KeyError, TypeError, AttributeError, ValidationError) as error:
         return inconclusive(facts, f"the report cannot be read: {error}").status
     return _with_verdict(facts, verdict, reasons[:4096]).model_copy(
@@ -164,7 +164,7 @@ def _aliases(model: type[MirrorTestCounts] | type[LatencyMs]) -> set[str | None]
     return {info.alias for info in model.model_fields.values()}
 
 
-def ended_badly(facts: RunFacts, *stages: Stage) -> list[str]:
+def failed_driver_messages(facts: RunFacts, *stages: Stage) -> list[str]:
     """Return the problems of the Spark drivers of ``stages`` that ended with an error."""
     pods = [pod for stage in stages for pod in of_stage(facts.pods, stage)]
     return [pod.problem.message for pod in pods if pod.problem and pod.ended and not pod.executor]
@@ -193,7 +193,7 @@ _START_S = 300.0
 After it, plus settleSeconds for the target's topics to appear, the load starts without a probe. A
 pod that does not fit on any node, or has no image, ends the test.
 """
-_PATIENCE_S = 30.0
+_GRACE_PERIOD_S = 30.0
 """Time before a condition reports a pod that does not start, in seconds.
 
 An autoscaler or a registry may need that long.
@@ -269,7 +269,7 @@ def _blocked(facts: RunFacts) -> StageDecision | None:
         problem, age_s = found
         if age_s > _START_S:
             return inconclusive(facts, f"{problem.message} (waited {_START_S:.0f} s)")
-        if age_s > _PATIENCE_S:
+        if age_s > _GRACE_PERIOD_S:
             status = status_with(facts, False, True, problem.reason, problem.message)
             return StageDecision(status, again_s=_POLL_S)
     return None
@@ -323,13 +323,13 @@ def _why_it_ends(facts: RunFacts, activity: Activity) -> str:
         if activity is failed:
             name = jobs[stage]["metadata"]["name"]
             why = f"nothing was sent: Job {name} did not come to {goal} anything"
-            return "; ".join([why, *ended_badly(facts, stage)])
+            return "; ".join([why, *failed_driver_messages(facts, stage)])
     if activity is Activity.UNREPORTED:
         verify = jobs[Stage.VERIFY]
         end, name = has_ended(verify) or {}, verify["metadata"]["name"]
         how = end.get("message") or end.get("reason") or end.get("type")
         why = f"{activity} ({how}): see the log of Job {name}"
-        return "; ".join([why, *ended_badly(facts, *Stage)])
+        return "; ".join([why, *failed_driver_messages(facts, *Stage)])
     return str(activity)
 
 

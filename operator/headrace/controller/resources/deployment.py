@@ -94,7 +94,7 @@ SPREAD: list[Object] = [
 """Spread over nodes and zones if possible. A replacement is scheduled in any case."""
 
 
-def as_wished(
+def with_pod_template(
     template: PodTemplate,
     labels: dict[str, str],
     spec: Object,
@@ -273,7 +273,7 @@ def build_pod_template(flow: ReplicationFlow, image: str, *, chaos: bool = False
         # An ephemeral container can then signal the driver. As process 1 of its own namespace, the
         # driver would ignore KILL and STOP.
         spec["shareProcessNamespace"] = True
-    pod = as_wished(wanted, ours, spec, selector=selector, spread=SPREAD)
+    pod = with_pod_template(wanted, ours, spec, selector=selector, spread=SPREAD)
     labels = pod["metadata"]["labels"]
     parts = [pod["spec"], labels, wanted.metadata.annotations, read_at_start(flow.spec)]
     made_of = json.dumps(parts, sort_keys=True)

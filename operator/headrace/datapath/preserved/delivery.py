@@ -21,7 +21,7 @@ from headrace.errors import Fatal, HeadraceError, Retriable
 from headrace.kafka.wire import Reply, start
 from headrace.replication import OwnerProducer
 
-_MOST_WAITING = 64
+_MAX_WAITING = 64
 """Number of waiting operations of a partition at which no more of it is read."""
 _MARKERS = 1_000
 """Number of offsets of a long hole that are filled by markers at a time, which takes some seconds.
@@ -83,7 +83,7 @@ class Preserving:
             at
             for at in ats
             if (partition := partitions.get(at)) is not None
-            and self._waits(partition.ledger.target) < _MOST_WAITING
+            and self._waits(partition.ledger.target) < _MAX_WAITING
         }
 
     def _waits(self, target: TopicPartition) -> int:

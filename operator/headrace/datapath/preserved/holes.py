@@ -84,7 +84,7 @@ def appended_elsewhere(
 BATCH_RECORDS = 10_000
 """Maximum number of empty records in a batch. With zstd they need about 0.9 bytes an offset."""
 _COORDINATOR_S = 15.0
-_ANSWER_WITHIN_S = 30.0
+_ANSWER_TIMEOUT_S = 30.0
 _OLD_MS = 0
 """Timestamp of the empty records, if the target accepts it. Such records do not delay the deletion
 of their segment, and searches by time do not find them."""
@@ -160,7 +160,7 @@ class Filler:
         call = produce_call(
             {at.topic: {at.partition: sent}}, transactional_id=self._transactions.id
         )
-        produced = await connection.send(call, timeout_s=_ANSWER_WITHIN_S)
+        produced = await connection.send(call, timeout_s=_ANSWER_TIMEOUT_S)
         answer = produced.answers.get(at)
         if answer is None:
             raise Retriable(f"{name} gave no answer for {at}")
@@ -200,7 +200,7 @@ def _as_retriable(outcome: ProduceResult, error: HeadraceError) -> HeadraceError
     return error
 
 
-_READ_WITHIN_S = 5.0
+_READ_TIMEOUT_S = 5.0
 """Time in seconds from the end of a transaction until its marker is below the high watermark."""
 _LEADER_S = 5.0
 _POLL_S = 0.002
@@ -357,7 +357,7 @@ class Holes:
         A coordinator's response does not guarantee a marker, and a leader may lose its log's end.
         """
         loop = self._cluster.loop
-        deadline_s = loop.now_s() + _READ_WITHIN_S
+        deadline_s = loop.now_s() + _READ_TIMEOUT_S
         waiting = dict(done)
         while waiting and not self._closed:
             listed = await list_offsets(self._cluster, waiting, LATEST, timeout_s=_LEADER_S)

@@ -40,7 +40,7 @@ from headrace.kafka.wire import (
 from headrace.replication import OwnerProducer
 
 _LEADER_S = 10.0
-_REPLICATED_WITHIN_S = 20.0
+_REPLICATED_TIMEOUT_S = 20.0
 _POLL_S = 0.01
 
 
@@ -114,7 +114,7 @@ async def not_replicated(
     A partition also fails if its high watermark exceeds the end.
     """
     loop = target.loop
-    deadline_s = loop.now_s() + _REPLICATED_WITHIN_S
+    deadline_s = loop.now_s() + _REPLICATED_TIMEOUT_S
     failed: dict[TopicPartition, HeadraceError] = {}
     waiting = dict(ends)
     while waiting:
@@ -166,7 +166,7 @@ HELPERS = 3
 """Number of additional transactional ids for holes. Each writes the marker of one offset of a hole
 at the same time."""
 _PADDING = "padding"
-_AGAIN_S = 0.002
+_RETRY_INTERVAL_S = 0.002
 """Delay before a transaction request is repeated, in seconds. A coordinator accepts no transaction
 while it writes the markers of the last one, which takes one or two milliseconds. Each marker of a
 hole is a transaction."""
@@ -200,7 +200,7 @@ class TaskProducers:
 
     def transactions(self, cluster: ClusterClient) -> list[Transactions]:
         """Return the transactions of the ids for holes."""
-        return [Transactions(cluster, one, again_s=_AGAIN_S) for one in self.ids]
+        return [Transactions(cluster, one, again_s=_RETRY_INTERVAL_S) for one in self.ids]
 
 
 async def identified(target: ClusterClient, name: str) -> TaskProducers:

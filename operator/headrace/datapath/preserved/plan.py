@@ -10,7 +10,7 @@ from headrace.kafka.wire import Batch, BatchWriter, StoredRecord, stored_records
 
 _BATCH_BYTES = 512 << 10
 """Size in bytes of a rebuilt batch before compression: half of the brokers' default limit."""
-_MOST_COPIES = 10_000
+_MAX_COPIES = 10_000
 """Maximum number of copies of a record in a batch."""
 _AMONG_RECORDS = 100
 """Maximum number of missing offsets that are filled within a batch of records."""
@@ -65,7 +65,7 @@ def copies_before(batch: Batch, first: int) -> Iterator[Outgoing]:
 
 def _copies(batch: Batch, record: StoredRecord, offsets: range) -> Iterator[Outgoing]:
     """Yield copies of a record at these offsets. In long holes most batches have the same bytes."""
-    most = min(_MOST_COPIES, max(1, _BATCH_BYTES // (len(record.content) + 8)))
+    most = min(_MAX_COPIES, max(1, _BATCH_BYTES // (len(record.content) + 8)))
     made: dict[int, Batch] = {}
     for place in range(0, len(offsets), most):
         some = offsets[place : place + most]

@@ -206,7 +206,7 @@ def _other(original: Record, copy: Record, compare_timestamps: bool) -> str:
     return ""
 
 
-_PATIENCE_S = 10.0
+_TIMEOUT_S = 10.0
 _ENDS_S = 60.0
 _PAD_S = 600.0
 """Time in seconds for all transactions that fill a partition, and for the deletion of their
@@ -349,7 +349,7 @@ class Starts:
         """Fill a partition that contains no data yet up to the source's first offset."""
         target, at, first = self._target, pair.target, bounds.source_start
         if end.offset > bounds.target_start:
-            tail = Tail(target, at, bounds.target_start, patience_s=_PATIENCE_S)
+            tail = Tail(target, at, bounds.target_start, patience_s=_TIMEOUT_S)
             for entry in tail.of_source():
                 if isinstance(entry, Record) and entry.offset < end.offset:
                     raise Fatal(
@@ -372,8 +372,8 @@ class Starts:
         first = max(bounds.source_start, bounds.target_start, pair.compare_from)
         if first >= end:
             return
-        tail = Tail(self._target, pair.target, first, patience_s=_PATIENCE_S)
-        original = Tail(self._source, pair.source, first, patience_s=_PATIENCE_S)
+        tail = Tail(self._target, pair.target, first, patience_s=_TIMEOUT_S)
+        original = Tail(self._source, pair.source, first, patience_s=_TIMEOUT_S)
         difference = first_difference(
             original.of_source(),
             tail.of_source(),
@@ -396,7 +396,7 @@ def _offsets(
     cluster: ClusterClient, partitions: Sequence[TopicPartition], time: int
 ) -> dict[TopicPartition, int | HeadraceError]:
     """Return offsets for read-committed consumers, or an error for each partition."""
-    listed = list_offsets(cluster, partitions, time, read_committed=True, timeout_s=_PATIENCE_S)
+    listed = list_offsets(cluster, partitions, time, read_committed=True, timeout_s=_TIMEOUT_S)
     answers = wait_for(cluster.loop, listed, _ENDS_S, _TRIED)
     found: dict[TopicPartition, int | HeadraceError] = dict(answers.failed)
     return found | {at: one.offset for at, one in answers.found.items()}

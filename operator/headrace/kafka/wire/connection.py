@@ -27,10 +27,10 @@ from headrace.kafka.wire.protocol import (
     call,
     throttle_ms,
 )
-from headrace.kafka.wire.transport import MOST_BUFFERS, Transport
+from headrace.kafka.wire.transport import MAX_BUFFERS, Transport
 
 A = TypeVar("A")
-_READS_AT_ONCE = 64  # then other connections get their turn
+_MAX_READS_PER_TURN = 64  # then other connections get their turn
 _ANY = (0, 32_767)
 """Versions of requests that the caller encodes itself."""
 ASK_VERSIONS = call(
@@ -288,7 +288,7 @@ class Connection:
 
     def _receive(self) -> None:
         reader, receive = self._reader, self._transport.receive
-        for _ in range(_READS_AT_ONCE):
+        for _ in range(_MAX_READS_PER_TURN):
             if (count := receive(reader.target)) is None:
                 return
             self._received_s = self._loop.now_s()
@@ -349,7 +349,7 @@ class Connection:
         out = self._out
         while out:
             try:
-                sent = self._transport.send(list(islice(out, MOST_BUFFERS)))
+                sent = self._transport.send(list(islice(out, MAX_BUFFERS)))
             except OSError as error:
                 self._end(f"broke: {error}")
                 return

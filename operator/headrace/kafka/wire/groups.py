@@ -85,9 +85,9 @@ async def list_groups(cluster: ClusterClient) -> dict[str, GroupListing]:
 # coordinator has moved or is loading (librdkafka issue 3663). It does not retry setting offsets at
 # a coordinator that has moved, and it needs a request for each group.
 
-_SEVERAL_AT_ONCE = 8
+_FIRST_BATCHED_VERSION = 8
 """First version of OffsetFetch in which a request can name several groups."""
-_AT_ONCE = 200
+_MAX_GROUPS_PER_REQUEST = 200
 """Maximum number of groups in a request. Each may have thousands of partitions."""
 
 
@@ -112,7 +112,7 @@ async def committed_offsets(cluster: ClusterClient, groups: Iterable[str]) -> Fo
 
     async def ask(connection: Connection, those: Collection[str]) -> Found[Offsets]:
         left, found = list(those), dict[str, Offsets | HeadraceError]()
-        if connection.version(OFFSET_FETCH) < _SEVERAL_AT_ONCE:
+        if connection.version(OFFSET_FETCH) < _FIRST_BATCHED_VERSION:
             asked_for = {
                 group: connection.send(
                     call(FetchOneRequest(group_id=GroupId(group), topics=None), FetchOneResponse),
@@ -124,7 +124,7 @@ async def committed_offsets(cluster: ClusterClient, groups: Iterable[str]) -> Fo
                 group: _offsets(cluster, group, await reply) for group, reply in asked_for.items()
             }
         while left:
-            asked, left = left[:_AT_ONCE], left[_AT_ONCE:]
+            asked, left = left[:_MAX_GROUPS_PER_REQUEST], left[_MAX_GROUPS_PER_REQUEST:]
             request = OffsetFetchRequest(
                 groups=tuple(
                     OffsetFetchRequestGroup(group_id=GroupId(one), topics=None) for one in asked

@@ -100,7 +100,7 @@ def start(coroutine: Coroutine["Reply[Any]", None, T]) -> Reply[T]:
 
 
 READ, WRITE = selectors.EVENT_READ, selectors.EVENT_WRITE
-_LONGEST_REST_S = 60.0
+_MAX_REST_S = 60.0
 
 
 class Timer:
@@ -225,7 +225,7 @@ class EventLoop:
             timeout_s = min(timeout_s, self._timers[0][0] - self.now_s())
         forgotten = self._forgotten
         forgotten.clear()
-        events = self._selector.select(max(0.0, min(timeout_s, _LONGEST_REST_S)))
+        events = self._selector.select(max(0.0, min(timeout_s, _MAX_REST_S)))
         for key, mask in events:
             if key.fileobj not in forgotten:  # an earlier event may have closed the socket
                 key.data(mask)

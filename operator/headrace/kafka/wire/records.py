@@ -112,7 +112,7 @@ LIMIT_BYTES = 128 << 20
 Brokers accept 1 MiB of compressed records by default. Only text of one repeated letter is
 compressed to a hundredth or less.
 """
-_LEAST_BYTES = 7  # length, attributes, two deltas, key, value, headers
+_MIN_BYTES = 7  # length, attributes, two deltas, key, value, headers
 _HEADER = struct.Struct(">qiibIhiqqqhii")
 _CODECS = {"none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
 _NO_HEADERS = b"\0"
@@ -155,7 +155,7 @@ def stored_records(batch: Batch, *, limit_bytes: int = LIMIT_BYTES) -> Iterator[
     if not batch.intact:
         raise CorruptBatch(f"the checksum of the batch at offset {batch.base_offset} is wrong")
     plain = memoryview(decompress(batch.codec, batch.data[HEADER_BYTES:], limit_bytes))
-    if batch.record_count * _LEAST_BYTES > len(plain):
+    if batch.record_count * _MIN_BYTES > len(plain):
         raise _damaged(batch, f"{batch.record_count} records in {len(plain)} bytes")
     try:
         yield from _records(batch, plain)

@@ -153,7 +153,7 @@ Found = dict[str, T | HeadraceError]
 Ask = Callable[[Connection, Collection[str]], Awaitable[Found[T]]]
 """Function that sends a request about groups to their coordinator."""
 
-_SEVERAL_AT_ONCE = 4
+_FIRST_BATCHED_VERSION = 4
 """First version of FindCoordinator in which a request can name several keys."""
 _GROUP = i8(0)  # type of coordinator
 WITHIN_S = 5.0
@@ -189,7 +189,7 @@ async def find_coordinators(
     connection: Connection, kind: i8, keys: Collection[str]
 ) -> list[Coordinator]:
     """Return the coordinators of groups or transactional ids."""
-    if connection.version(FIND_COORDINATOR) >= _SEVERAL_AT_ONCE:
+    if connection.version(FIND_COORDINATOR) >= _FIRST_BATCHED_VERSION:
         request = FindCoordinatorRequest(key_type=kind, coordinator_keys=tuple(keys))
         return list((await connection.send(call(request, FindCoordinatorResponse))).coordinators)
     asked = [

@@ -19,7 +19,7 @@ from headrace.kafka.security import (
 from headrace.kafka.wire.loop import READ, WRITE, EventLoop
 from headrace.kafka.wire.protocol import Buffer
 
-MOST_BUFFERS = 512
+MAX_BUFFERS = 512
 """Maximum number of buffers for one ``send``. The kernel accepts 1,024."""
 
 _TLS_RECORD_BYTES = 16_384
@@ -185,7 +185,7 @@ class ClientSecurity:
         if (wanted := self._cluster.spec.authentication) is None:
             return None
         if (tokens := self._tokens) is not None and (oauth := wanted.oauth) is not None:
-            if (token := tokens.at_hand()) is None:
+            if (token := tokens.cached_token()) is None:
                 token = await loop.in_thread(tokens.get, alone=True)
             name = MECHANISMS[wanted.type]
             return Login(name, oauth.client_id, token.value, oauth.extensions)

@@ -18,7 +18,7 @@ from headrace.standalone.dashboard.query import Labels, Query, Scrape, compile_q
 log = get_logger(__name__)
 
 _INTERVAL_S = 5.0
-_MOST_OF_THE_TIME = 0.05
+_MAX_TIME_SHARE = 0.05
 """Maximum share of time spent on scrapes. If a scrape is slow, the interval grows."""
 _POINTS = 720
 """Number of points in an hour."""
@@ -63,7 +63,7 @@ class History:
             except TimeoutError:
                 log.warning("the dashboard lacks a point: drivers did not answer a scrape")
             took = time.monotonic() - began
-            await asyncio.sleep(max(_INTERVAL_S, took / _MOST_OF_THE_TIME))
+            await asyncio.sleep(max(_INTERVAL_S, took / _MAX_TIME_SHARE))
 
     async def add(self) -> None:
         """Scrape the metrics and add a point."""

@@ -13,7 +13,7 @@ Say = Callable[..., str]
 
 
 def asked(herder: StandaloneHerder) -> Resets:
-    return Resets.asked(herder.flow("f").metadata)
+    return Resets.from_metadata(herder.flow("f").metadata)
 
 
 def test_it_says_what_is_copied_again(herder: StandaloneHerder, say: Say) -> None:

@@ -126,7 +126,7 @@ def test_a_load_of_whose_producers_nothing_is_heard_has_ended(
     assert not load.ended, "it may take its time to begin"
     load.receive(0.001)
     assert not load.ended
-    monkeypatch.setattr(load_module, "_SILENCE_S", -1.0)
+    monkeypatch.setattr(load_module, "_IDLE_TIMEOUT_S", -1.0)
     assert load.ended
 
 

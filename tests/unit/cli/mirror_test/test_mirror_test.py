@@ -108,7 +108,7 @@ class Job:
         elif self._folder.has(documents.MANIFEST):
             self.running = False
 
-    def last_words(self) -> str:
+    def last_log_error(self) -> str:
         return f"{self._stage}: the end"
 
     def end(self) -> None:

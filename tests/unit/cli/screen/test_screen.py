@@ -27,7 +27,7 @@ from headrace.api import (
     TaskType,
 )
 from headrace.cli import run
-from headrace.cli.run import LiveScreen, farewell
+from headrace.cli.run import LiveScreen, print_summary
 from headrace.cli.screen.output import show_flows, show_tasks
 from headrace.cli.screen.screen import FlowView, screen
 from headrace.standalone import StandaloneHerder
@@ -153,7 +153,7 @@ def test_a_terminal_shows_it_and_keeps_nothing_of_another_size(width: int, heigh
 
 
 def test_the_end_says_stopped(capsys: pytest.CaptureFixture[str]) -> None:
-    farewell(BUSY[1:], 61, "as it was asked to")
+    print_summary(BUSY[1:], 61, "as it was asked to")
     rest = "progress is on the target, the next run resumes there"
     stopped = "stopped as it was asked to after 0:01:01: 0 records behind"
     why = "(TaskFailed): zebra-source-task-0 failed: could not read topic z of east"

@@ -13,7 +13,7 @@ from headrace.api import (
     Reason,
     ReplicationFlow,
     ReplicationTaskStatus,
-    condition,
+    find_condition,
 )
 from headrace.connect.failover.source_watcher import SourceWatcher
 from headrace.connect.runtime.context import FlowContext
@@ -66,11 +66,11 @@ class Watched:
     def said(self) -> str:
         """Return the message of the condition, or an empty string."""
         self.unit.run_once()
-        found = condition(self.unit.status.conditions, STILL)
+        found = find_condition(self.unit.status.conditions, STILL)
         return found.message if found else ""
 
     def ready(self) -> tuple[ConditionStatus, Reason, str]:
-        found = condition(self.unit.status.conditions, ConditionType.READY)
+        found = find_condition(self.unit.status.conditions, ConditionType.READY)
         assert found is not None
         return found.status, found.reason, found.message
 
@@ -196,7 +196,7 @@ def test_a_driver_that_copies_back_into_watched_topics_ends_the_watch(
     watched.write(0, 7)
     watched.unit.run_once()
     back.close()
-    found = condition(watched.unit.status.conditions, STILL)
+    found = find_condition(watched.unit.status.conditions, STILL)
     assert found is not None
     if ends:
         assert (found.status, found.reason) == (ConditionStatus.FALSE, Reason.REVERSE_FLOW_RUNS)

@@ -7,7 +7,7 @@ import pytest
 from support.lags import lag_of
 from support.source_tasks import P0, P1, Scene
 
-from headrace.api import Condition, ConditionType, TaskPhase, TopicPartitions, condition
+from headrace.api import Condition, ConditionType, TaskPhase, TopicPartitions, find_condition
 from headrace.api.partitions import TopicPartition
 
 BEATS = TopicPartition("heartbeats", 0)
@@ -74,7 +74,7 @@ def held(scene: Scene) -> set[TopicPartition]:
 
 
 def contested(scene: Scene) -> Condition | None:
-    return condition(scene.task.status.conditions, ConditionType.PARTITION_CONTESTED)
+    return find_condition(scene.task.status.conditions, ConditionType.PARTITION_CONTESTED)
 
 
 @pytest.fixture
@@ -126,7 +126,7 @@ def test_the_one_that_gives_way_names_partitions_and_owner(rivals: Any) -> None:
     )
     assert other.context.contested("f-source-task-0").taken == 4
     assert lag_of(other.task).records == 0
-    caught_up = condition(other.task.status.conditions, ConditionType.CAUGHT_UP)
+    caught_up = find_condition(other.task.status.conditions, ConditionType.CAUGHT_UP)
     assert caught_up is not None
     assert caught_up.status == "False"
     assert other.task.status.observed_generation == other.herder.task.metadata.generation
@@ -176,7 +176,7 @@ def test_heartbeats_are_left_to_the_flow_that_took_them_last_without_a_condition
     assert contested(two.first) is None
     assert contested(two.second) is None
     assert two.first.context.contested("f-source-task-0").taken == 0
-    caught_up = condition(two.first.task.status.conditions, ConditionType.CAUGHT_UP)
+    caught_up = find_condition(two.first.task.status.conditions, ConditionType.CAUGHT_UP)
     assert caught_up is not None
     assert caught_up.status == "True"
 

@@ -3,7 +3,7 @@
 from support.lags import lag_of
 from support.source_tasks import FLOW, P0, P1, TOPIC, Scene
 
-from headrace.api import ConditionType, ReplicationFlow, TaskPhase, condition
+from headrace.api import ConditionType, ReplicationFlow, TaskPhase, find_condition
 from headrace.kafka import KafkaError
 
 
@@ -18,7 +18,7 @@ def pause_partitions(scene: Scene, *items: dict[str, str]) -> None:
 
 
 def paused_message(scene: Scene) -> str:
-    found = condition(scene.task.status.conditions, ConditionType.PARTITIONS_PAUSED)
+    found = find_condition(scene.task.status.conditions, ConditionType.PARTITIONS_PAUSED)
     return found.message if found else ""
 
 

@@ -8,7 +8,7 @@ import pytest
 from support.fake_kafka import MARKER, FakeRecord
 from support.source_tasks import COPY, P0, P1, TOPIC, Scene
 
-from headrace.api import ConditionType, TaskPhase, condition
+from headrace.api import ConditionType, TaskPhase, find_condition
 from headrace.api.partitions import TopicPartition
 from headrace.connect import Role
 from headrace.kafka import KafkaError
@@ -57,7 +57,7 @@ def dead_letters(scene: Scene) -> list[FakeRecord]:
 
 
 def left_out(scene: Scene) -> str:
-    found = condition(scene.task.status.conditions, ConditionType.RECORDS_LEFT_OUT)
+    found = find_condition(scene.task.status.conditions, ConditionType.RECORDS_LEFT_OUT)
     return found.message if found else ""
 
 

@@ -15,7 +15,7 @@ from headrace.api import (
     LossCause,
     Reason,
     TopicPartition,
-    condition,
+    find_condition,
 )
 from headrace.connect.runtime.lifecycle import LifeCycle
 from headrace.connect.runtime.ownership import Ownership
@@ -95,10 +95,10 @@ def test_a_batch_that_was_joined_wrongly_is_a_condition() -> None:
     unread = cast("UnreadLag", SimpleNamespace(records=0, seconds=0, silent_s=0.0))
     status.copied.verified["Same"] = 1
     status.observe(nothing, unread)
-    assert condition(task.status.conditions, ConditionType.VERIFICATION_FAILED) is None
+    assert find_condition(task.status.conditions, ConditionType.VERIFICATION_FAILED) is None
     status.copied.verified["Misjoined"] = 1
     status.observe(nothing, unread)
-    found = condition(task.status.conditions, ConditionType.VERIFICATION_FAILED)
+    found = find_condition(task.status.conditions, ConditionType.VERIFICATION_FAILED)
     assert found is not None
     assert found.reason is Reason.HELPER_FAULTY
     assert "compare the topics" in found.message
@@ -120,7 +120,7 @@ def test_the_lag_of_a_source_that_does_not_answer_is_unknown() -> None:
         status.observe(
             Partitions(ends.keys(), ends, dict.fromkeys(ends, start), losses={}, stopped={}), unread
         )
-        ready = condition(task.status.conditions, ConditionType.READY)
+        ready = find_condition(task.status.conditions, ConditionType.READY)
         seen[silent_s] = task.status.lag, ready
 
     assert seen[30.4] == seen[0.0] == (Lag(), None)

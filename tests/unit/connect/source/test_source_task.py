@@ -11,7 +11,7 @@ from support.fake_kafka import MARKER
 from support.lags import lag_of
 from support.source_tasks import COPY, P0, P1, Scene
 
-from headrace.api import ConditionType, TaskPhase, TopicPartitions, condition
+from headrace.api import ConditionType, TaskPhase, TopicPartitions, find_condition
 from headrace.connect import Role
 from headrace.errors import Retriable
 from headrace.kafka import KafkaError
@@ -540,7 +540,7 @@ def test_progress_without_an_answer_is_not_followed_by_more(scene: Scene) -> Non
 
 def not_stored(scene: Scene) -> str:
     """Return the message of the condition, or an empty string."""
-    found = condition(scene.task.status.conditions, ConditionType.PROGRESS_NOT_STORED)
+    found = find_condition(scene.task.status.conditions, ConditionType.PROGRESS_NOT_STORED)
     return found.message if found else ""
 
 
@@ -602,7 +602,7 @@ def test_an_answer_that_comes_late_lets_the_copy_go_on_at_once(scene: Scene) -> 
 def test_progress_is_due_once_much_was_copied(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("headrace.connect.source.task_progress._MOST_BYTES", 10)
+    monkeypatch.setattr("headrace.connect.source.task_progress._MAX_BYTES", 10)
     scene.start()
     scene.settle()
     scene.source.append("orders", b"123456")

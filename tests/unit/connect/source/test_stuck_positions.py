@@ -3,7 +3,7 @@
 from support.lags import lag_of
 from support.source_tasks import COPY, FLOW, P0, P1, TOPIC, Scene
 
-from headrace.api import ConditionType, ReplicationFlow, TaskPhase, condition
+from headrace.api import ConditionType, ReplicationFlow, TaskPhase, find_condition
 
 
 def begin(scene: Scene) -> None:
@@ -77,6 +77,6 @@ def test_a_client_that_reads_nothing_within_its_bandwidth_is_not_replaced(scene:
     scene.context.bandwidth.spend(1 << 20)  # one large batch of another partition
     last(scene, 120)
     assert (scene.error, len(scene.source.consumers)) == ("", clients)
-    used_up = condition(scene.task.status.conditions, ConditionType.BANDWIDTH_USED_UP)
+    used_up = find_condition(scene.task.status.conditions, ConditionType.BANDWIDTH_USED_UP)
     assert used_up is not None
     assert "spec.bandwidth (1024 bytes a second for the flow)" in used_up.message

@@ -6,7 +6,7 @@ import pytest
 from support.source_tasks import P0, Scene
 
 from headrace.api import TopicPartition
-from headrace.connect.source.task_progress import LONGEST_S, TaskTransactions
+from headrace.connect.source.task_progress import STORE_TIMEOUT_S, TaskTransactions
 from headrace.datapath import Reached
 from headrace.errors import HeadraceError, Retriable
 from headrace.replication import ContiguousRange, Progress
@@ -78,7 +78,7 @@ def test_an_outcome_that_is_not_known_is_said(scene: Scene) -> None:
         storing.done()
     late = transactions.commit(lane, lambda _: {key: scene.stored(P0)})
     assert late is not None
-    scene.clock.advance(LONGEST_S + 1)
+    scene.clock.advance(STORE_TIMEOUT_S + 1)
     with pytest.raises(Retriable, match="a transaction on west: no answer within 60 s"):
         late.done()
 

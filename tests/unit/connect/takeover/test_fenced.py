@@ -12,7 +12,7 @@ from support.fake_kafka import MARKER
 from support.memory_mover import MemoryLane
 from support.source_tasks import COPY, P0, P1, Scene
 
-from headrace.api import ConditionType, OnDataLoss, condition
+from headrace.api import ConditionType, OnDataLoss, find_condition
 from headrace.api.partitions import TopicPartition
 from headrace.datapath import Before, Resumed
 from headrace.errors import Fatal, Retriable
@@ -132,7 +132,7 @@ def write_progress(scene: Scene, at: TopicPartition, **fields: Any) -> None:
 
 def may_repeat(scene: Scene) -> str:
     scene.observe()
-    found = condition(scene.task.status.conditions, ConditionType.RECORDS_MAY_REPEAT)
+    found = find_condition(scene.task.status.conditions, ConditionType.RECORDS_MAY_REPEAT)
     return found.message if found else ""
 
 

@@ -4,7 +4,7 @@ import pytest
 from support.lags import lag_of
 from support.source_tasks import COPY, P0, P1, TOPIC, Scene
 
-from headrace.api import ConditionType, TopicPartition, condition
+from headrace.api import ConditionType, TopicPartition, find_condition
 from headrace.kafka import Position
 
 
@@ -29,7 +29,7 @@ def last(scene: Scene, seconds: float) -> None:
 
 
 def message(scene: Scene) -> str:
-    found = condition(scene.task.status.conditions, ConditionType.TRANSACTION_HANGING)
+    found = find_condition(scene.task.status.conditions, ConditionType.TRANSACTION_HANGING)
     return found.message if found else ""
 
 

@@ -18,7 +18,7 @@ from headrace.api import (
     ConditionType,
     LossCause,
     TaskPhase,
-    condition,
+    find_condition,
 )
 from headrace.api.partitions import TopicPartition
 from headrace.connect.takeover.preserving import begun_again
@@ -57,7 +57,7 @@ def stops(scenes: PreservedScenes) -> str:
     def why() -> str:
         scenes.scene.observe()
         status = scenes.scene.task.status
-        ready = condition(status.conditions, ConditionType.READY)
+        ready = find_condition(status.conditions, ConditionType.READY)
         stopped = scenes.scene.phase is TaskPhase.FAILED or (
             ready is not None and f"{P0} is not copied" in ready.message
         )
@@ -300,7 +300,7 @@ def test_deletions_that_may_be_missing_are_named_until_the_copy_is_made_again(
 def at_risk(scenes: PreservedScenes) -> str:
     """Return the message of the condition."""
     scenes.scene.observe()
-    found = condition(scenes.scene.task.status.conditions, ConditionType.TOMBSTONES_AT_RISK)
+    found = find_condition(scenes.scene.task.status.conditions, ConditionType.TOMBSTONES_AT_RISK)
     return found.message if found else ""
 
 

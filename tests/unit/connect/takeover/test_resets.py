@@ -7,7 +7,7 @@ import pytest
 from support.fake_kafka import FakeRecord
 from support.source_tasks import COPY, P0, P1, TOPIC, Scene
 
-from headrace.api import RESET_ANNOTATION, ConditionType, TaskPhase, condition
+from headrace.api import RESET_ANNOTATION, ConditionType, TaskPhase, find_condition
 from headrace.api.partitions import TopicPartition
 from headrace.connect.takeover.starts import Preview, preview_reset
 
@@ -24,7 +24,7 @@ def reset(scene: Scene, *partitions: str) -> None:
 
 
 def reset_message(scene: Scene) -> str:
-    found = condition(scene.task.status.conditions, ConditionType.PARTITIONS_RESET)
+    found = find_condition(scene.task.status.conditions, ConditionType.PARTITIONS_RESET)
     return found.message if found else ""
 
 

@@ -7,7 +7,7 @@ import pytest
 from support.fake_kafka import FakeRecord
 from support.source_tasks import COPY, FLOW, P0, Scene
 
-from headrace.api import ConditionType, StartFrom, StartMode, TaskPhase, condition
+from headrace.api import ConditionType, StartFrom, StartMode, TaskPhase, find_condition
 from headrace.api.partitions import TopicPartition
 
 MADE = datetime(2026, 1, 31, tzinfo=UTC)
@@ -66,7 +66,7 @@ def test_a_partition_without_a_leader_delays_no_other(side: str, how: str) -> No
     scene.settle()
     assert (scene.copies(0), scene.copies(1)) == ([b"late"], [b"early"])
     assert f"{topic}-1" in scene.error
-    caught_up = condition(scene.task.status.conditions, ConditionType.CAUGHT_UP)
+    caught_up = find_condition(scene.task.status.conditions, ConditionType.CAUGHT_UP)
     assert caught_up is not None
     assert caught_up.status == "False"
     # A task that waits for the partitions released by this one continues.

@@ -6,7 +6,7 @@ import pytest
 from support.fake_kafka import FakeRecord
 from support.source_tasks import P0, TOPIC, Scene
 
-from headrace.api import RESET_ANNOTATION, ConditionType, TaskPhase, condition
+from headrace.api import RESET_ANNOTATION, ConditionType, TaskPhase, find_condition
 from headrace.errors import Fatal
 
 DAY_S = 86_400
@@ -43,7 +43,7 @@ def continued(before: Scene, scenes: Callable[..., Scene]) -> Callable[[], Scene
 
 
 def message(scene: Scene) -> str:
-    found = condition(scene.task.status.conditions, ConditionType.TOMBSTONES_AT_RISK)
+    found = find_condition(scene.task.status.conditions, ConditionType.TOMBSTONES_AT_RISK)
     return found.message if found else ""
 
 

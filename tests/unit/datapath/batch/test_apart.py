@@ -1,7 +1,7 @@
 """Groups of partitions whose fetches expire."""
 
 from headrace.api import TopicPartition
-from headrace.datapath.apart import LONGEST_S, TOGETHER, Apart
+from headrace.datapath.apart import MAX_TIMEOUT_S, TOGETHER, Apart
 
 
 def partitions(count: int) -> list[TopicPartition]:
@@ -31,7 +31,7 @@ def test_a_partition_that_is_alone_gets_more_time_up_to_a_limit() -> None:
         apart.expired(apart.group(slow), [slow])
         times.append(apart.timeout_s(apart.group(slow)))
 
-    assert times == [16.5, 49.5, 148.5, LONGEST_S, LONGEST_S, LONGEST_S]
+    assert times == [16.5, 49.5, 148.5, MAX_TIMEOUT_S, MAX_TIMEOUT_S, MAX_TIMEOUT_S]
 
 
 def test_a_partition_with_late_answers_stays_apart_and_keeps_its_time() -> None:

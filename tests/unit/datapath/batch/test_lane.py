@@ -862,7 +862,7 @@ def test_a_helper_that_joins_wrongly_is_not_used_any_more(
 def test_with_full_nothing_is_copied_beyond_what_may_wait_to_be_compared(
     lanes: Lanes, source: FakeSource, target: FakeTarget, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(verify, "_MOST_BYTES", 1)
+    monkeypatch.setattr(verify, "_MAX_BYTES", 1)
     lanes.verification = BatchVerification.FULL
     answer = threading.Event()
     target.read_back = lambda stored: stored if answer.wait(WITHIN_S) else b""

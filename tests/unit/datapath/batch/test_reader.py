@@ -11,7 +11,7 @@ from support.fake_source import FETCH, FakeSource, Reading
 from support.patience import WITHIN_S
 
 from headrace.datapath import OffsetGone, TokenBucket
-from headrace.datapath.chunk import LEAST_BYTES
+from headrace.datapath.chunk import MIN_BYTES
 from headrace.datapath.fetch import Reader
 from headrace.errors import Fatal, Retriable
 from headrace.kafka.wire import ConnectionSettings, EventLoop
@@ -354,7 +354,7 @@ def test_a_request_asks_for_much_only_while_there_is_more_than_the_last_one_brou
     reading.open()
     reading.until(lambda: len(source.fetches) == 2)
     assert reading.batches[0] == [(0, 0)]
-    assert [message.max_bytes for _, message in source.fetches] == [4 << 20, LEAST_BYTES]
+    assert [message.max_bytes for _, message in source.fetches] == [4 << 20, MIN_BYTES]
     assert reading.memory.asked_bytes == 0
 
 
@@ -366,12 +366,12 @@ def test_what_requests_under_way_may_bring_is_not_asked_for_again(
     reading = Reading(loop, source, settings=patient)
     reading.open()
     reading.until(lambda: source.fetches)
-    assert reading.memory.asked_bytes == (4 << 20) - LEAST_BYTES
+    assert reading.memory.asked_bytes == (4 << 20) - MIN_BYTES
     other = Reading(loop, source, settings=patient)
     other.reader = Reader(other.cluster, reading.memory, other, TokenBucket())
     other.open()
     other.until(lambda: len(source.fetches) == 2)
-    assert source.fetches[1][1].max_bytes == (1 << 20) + LEAST_BYTES
+    assert source.fetches[1][1].max_bytes == (1 << 20) + MIN_BYTES
     for one in (reading, other):
         one.close()
     reading.until(lambda: not reading.memory.asked_bytes)

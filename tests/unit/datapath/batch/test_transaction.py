@@ -171,7 +171,7 @@ def test_a_commit_is_visible_when_its_markers_have_come(
 def test_a_marker_that_was_lost_is_for_a_take_over_to_make_good(
     scene: Scene, coordinator: Coordinator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(transactions, "VISIBLE_WITHIN_S", 0.2)
+    monkeypatch.setattr(transactions, "VISIBLE_TIMEOUT_S", 0.2)
     coordinator.stable = [4]
     with pytest.raises(Retriable, match="below offset 10, up to which all is committed: its mark"):
         scene.loop.wait(start(scene.transactions.visible({AT: 10})), WITHIN_S)
