@@ -22,6 +22,7 @@ from headrace.mirror_test import (
     Rehearsed,
     allowed_counts,
 )
+from headrace.sentences import first_few
 
 
 @dataclass(frozen=True)
@@ -71,8 +72,7 @@ def for_example(examples: tuple[Example, ...]) -> str:
 
 def few(names: tuple[str, ...], most: int = 3) -> str:
     """Return the first names, and the number of the other names."""
-    more = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(names[:most]) + more
+    return first_few(names, most)
 
 
 _WORDS = {  # the most severe first

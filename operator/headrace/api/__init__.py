@@ -66,6 +66,7 @@ from headrace.api.manifest_errors import ManifestMistake
 from headrace.api.manifests import InvalidManifest, Manifest, load
 from headrace.api.meta import (
     API_VERSION,
+    MAX_MESSAGE_LENGTH,
     Condition,
     ConditionStatus,
     ConditionType,
@@ -165,6 +166,7 @@ __all__ = [
     "JOURNAL",
     "KILL_ANNOTATION",
     "LED_NEXT",
+    "MAX_MESSAGE_LENGTH",
     "MIN_MESSAGE_BYTES",
     "MIRROR_TEST_LABEL",
     "MOVE_ANNOTATION",

@@ -289,6 +289,10 @@ class Reason(StrEnum):
         return other
 
 
+MAX_MESSAGE_LENGTH: Final = 4096
+"""Maximum number of characters of a condition's message, so that an object stays small."""
+
+
 class Condition(Model):
     """One observation about an object (Kubernetes' metav1.Condition)."""
 

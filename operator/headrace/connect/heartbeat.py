@@ -8,6 +8,7 @@ from typing import Any
 
 from headrace.api import (
     HEARTBEATS,
+    MAX_MESSAGE_LENGTH,
     ClusterAccess,
     ConditionStatus,
     Reason,
@@ -132,7 +133,7 @@ class HeartbeatTask(ThreadedUnit):
             self.observe(conditions=())
         else:
             reason = fatal.reason if isinstance(fatal, AccessDenied) else Reason.TASK_FAILED
-            self.report_ready(ConditionStatus.FALSE, reason, str(fatal)[:4096])
+            self.report_ready(ConditionStatus.FALSE, reason, str(fatal)[:MAX_MESSAGE_LENGTH])
 
 
 class _Side:

@@ -34,6 +34,7 @@ from headrace.kafka.wire import (
     unreadable,
     unwritable,
 )
+from headrace.sentences import first_few
 
 T = TypeVar("T")
 AclFields = Mapping[str, str]
@@ -295,11 +296,10 @@ class RightsAdmin(Admin, ClusterRights):
         for operation in (Operation.DESCRIBE, Operation.READ, Operation.DESCRIBE_CONFIGS):
             lacking = sorted(name for name in rights if operation not in rights[name])
             if lacking:
-                more = len(lacking) - _NAMED
-                listed = ", ".join(lacking[:_NAMED]) + (f" and {more} more" if more > 0 else "")
                 raise GaveUp(
-                    f"the user of {self._access.alias} may not {operation} topic {listed}: it "
-                    "cannot be compared; allow it, or leave it out (spec.audit.exclude)"
+                    f"the user of {self._access.alias} may not {operation} topic "
+                    f"{first_few(lacking, _NAMED)}: it cannot be compared; allow it, or leave "
+                    "it out (spec.audit.exclude)"
                 )
 
     def _topic_rights(

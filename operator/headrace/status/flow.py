@@ -7,6 +7,7 @@ from itertools import chain
 
 from headrace.api import (
     HEARTBEATS,
+    MAX_MESSAGE_LENGTH,
     PAUSE_ANNOTATION,
     RESET_ANNOTATION,
     Condition,
@@ -30,7 +31,6 @@ from headrace.api import (
 from headrace.errors import InvalidSpec
 from headrace.status.readiness import FlowFacts, judge
 
-_MAX_MESSAGE_LENGTH = 4096
 _MAX_LOSSES = 100
 _BEGUN = (TaskPhase.RUNNING, TaskPhase.PAUSED)
 
@@ -152,7 +152,7 @@ def _about_copies(facts: FlowFacts) -> Iterable[Condition]:
     for type in reported_by(Reporter.TASK | Reporter.CONNECTOR | Reporter.WATCH):
         if found := observed[type]:
             messages = "; ".join(dict.fromkeys(c.message for c in found))
-            yield found[0].model_copy(update={"message": messages[:_MAX_MESSAGE_LENGTH]})
+            yield found[0].model_copy(update={"message": messages[:MAX_MESSAGE_LENGTH]})
 
 
 def _about_resets(facts: FlowFacts) -> Iterable[Condition]:
@@ -175,7 +175,7 @@ def _about_resets(facts: FlowFacts) -> Iterable[Condition]:
             type=type,
             status=ConditionStatus.TRUE if found else ConditionStatus.FALSE,
             reason=Reason.RESET_BY_ANNOTATION if found else Reason.INVALID_RESET,
-            message="; ".join(messages)[:_MAX_MESSAGE_LENGTH],
+            message="; ".join(messages)[:MAX_MESSAGE_LENGTH],
         )
 
 
@@ -185,7 +185,7 @@ def _about_placement(facts: FlowFacts) -> Iterable[Condition]:
             type=ConditionType.ASSIGNMENT_FAILED,
             status=ConditionStatus.TRUE,
             reason=Reason.NOT_PLACED,
-            message=facts.placement_problem[:_MAX_MESSAGE_LENGTH],
+            message=facts.placement_problem[:MAX_MESSAGE_LENGTH],
         )
 
 
@@ -213,7 +213,7 @@ def _about_objects(facts: FlowFacts) -> Iterable[Condition]:
             reason=Reason.CHANGED_AGAIN,
             message="others change these objects again and again, and the operator reverts that at "
             f"growing intervals: {'; '.join(found)}. Change spec.drivers of the flow instead, or "
-            "stop the other manager"[:_MAX_MESSAGE_LENGTH],
+            "stop the other manager"[:MAX_MESSAGE_LENGTH],
         )
 
 
@@ -249,14 +249,14 @@ def _about_drivers(facts: FlowFacts) -> Iterable[Condition]:
             type=ConditionType.DRIVERS_AVAILABLE,
             status=ConditionStatus.TRUE if enough else ConditionStatus.FALSE,
             reason=Reason.DRIVERS_ALIVE if enough else Reason.DRIVERS_MISSING,
-            message=f"{of}{why}{waits}"[:_MAX_MESSAGE_LENGTH],
+            message=f"{of}{why}{waits}"[:MAX_MESSAGE_LENGTH],
         )
     if facts.stuck_rollout:
         yield Condition(
             type=ConditionType.ROLLOUT_STUCK,
             status=ConditionStatus.TRUE,
             reason=Reason.PODS_NOT_READY,
-            message=f"the roll-out does not end: {facts.stuck_rollout}"[:_MAX_MESSAGE_LENGTH],
+            message=f"the roll-out does not end: {facts.stuck_rollout}"[:MAX_MESSAGE_LENGTH],
         )
     ours = {task.metadata.name for task in facts.tasks}
     named = {driver: sorted(ours & set(units)) for driver, units in sorted(facts.overdue.items())}

@@ -11,6 +11,7 @@ from datetime import datetime
 from typing import Protocol
 
 from headrace.api import (
+    MAX_MESSAGE_LENGTH,
     ConditionStatus,
     ConditionType,
     FlowState,
@@ -139,7 +140,6 @@ _START_S = 60.0
 
 It takes a few seconds, and longer on a busy node.
 """
-_MAX_MESSAGE_LENGTH = 4096
 _LOCKED_OUT = (Reason.SECRET_MISSING, Reason.AUTHENTICATION_FAILED, Reason.TLS_FAILED)
 """Reasons that are retried although only a user can fix the problem."""
 
@@ -357,7 +357,7 @@ def _partitions_paused(facts: FlowFacts) -> Readiness | None:
     message = f"{paused} of {of} partitions are paused by spec.pausedPartitions"
     if absent := [str(item) for item in items if not Pauses.of([item]).among(known[item.topic])]:
         message += f"; the flow does not copy these (yet): {', '.join(absent)}"
-    return Readiness.ready(Reason.RUNNING, message[:_MAX_MESSAGE_LENGTH])
+    return Readiness.ready(Reason.RUNNING, message[:MAX_MESSAGE_LENGTH])
 
 
 def _ready(facts: FlowFacts) -> Readiness:

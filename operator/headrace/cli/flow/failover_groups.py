@@ -7,6 +7,7 @@ from headrace.connect.checkpoint.group_checkpoints import GroupCheckpoints
 from headrace.connect.checkpoint.groups import GroupPartition
 from headrace.connect.failover.survey import LateCommit
 from headrace.replication import Applied, Precision
+from headrace.sentences import first_few
 
 _Json = dict[str, Any]
 _MAX_LISTED = 5
@@ -70,15 +71,14 @@ def group_sentences(found: _Json) -> Iterator[str]:
 
 def _late_commits(commits: Sequence[_Json]) -> str:
     """Return a sentence about the late commits of one group."""
-    changes = ", ".join(
+    changes = [
         f"{one['topic']}/{one['partition']} from "
         f"{'none' if one['sourceOffset'] is None else one['sourceOffset']} to {one['laterOffset']}"
-        for one in commits[:_MAX_LISTED]
-    )
-    more = len(commits) - _MAX_LISTED
-    changes += f" and {more} more" if more > 0 else ""
+        for one in commits
+    ]
     count = sum(abs(one["laterOffset"] - (one["sourceOffset"] or 0)) for one in commits)
     return (
         f"Group {commits[0]['group']} committed on the source after its offset on the target was "
-        f"set, by {count:,} offsets: {changes}. Stop its clients, and run the command again."
+        f"set, by {count:,} offsets: {first_few(changes, _MAX_LISTED)}. Stop its clients, "
+        "and run the command again."
     )

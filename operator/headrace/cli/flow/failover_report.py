@@ -17,6 +17,7 @@ from headrace.connect.runtime.context import FlowContext
 from headrace.connect.takeover.failover_switch import Switched
 from headrace.connect.topics.losses import lost_offsets
 from headrace.connect.topics.losses import sentence as loss_sentence
+from headrace.sentences import first_few
 
 _Json = dict[str, Any]
 _MAX_LISTED = 5
@@ -55,9 +56,8 @@ def sentence(behind: Mapping[TopicPartition, int]) -> str:
 
 def _listed(numbers: Mapping[TopicPartition, int], sign: str = "") -> str:
     largest = sorted(numbers.items(), key=lambda one: (-one[1], one[0]))
-    named = [f"{at.topic}/{at.partition} {sign}{n:,}" for at, n in largest[:_MAX_LISTED]]
-    more = len(largest) - _MAX_LISTED
-    return ", ".join(named) + (f" and {more} more" if more > 0 else "")
+    named = [f"{at.topic}/{at.partition} {sign}{n:,}" for at, n in largest]
+    return first_few(named, _MAX_LISTED)
 
 
 def document(context: FlowContext, outcome: FailoverResult, *, state_set: bool) -> _Json:

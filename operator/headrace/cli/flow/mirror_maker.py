@@ -24,6 +24,7 @@ from headrace.connect.runtime.both_clusters import target_partition
 from headrace.connect.runtime.context import FlowContext
 from headrace.errors import Fatal, InvalidSpec
 from headrace.replication import copied_by_both
+from headrace.sentences import first_few
 
 _MAX_LISTED = 5
 
@@ -146,9 +147,7 @@ def show_import(found: Document, *, wide: bool = False) -> None:
 
 
 def _groups_listed(entries: Sequence[Document]) -> str:
-    names = sorted({one["group"] for one in entries})
-    more = f" and {len(names) - _MAX_LISTED} more groups" if len(names) > _MAX_LISTED else ""
-    return ", ".join(names[:_MAX_LISTED]) + more
+    return first_few(sorted({one["group"] for one in entries}), _MAX_LISTED, "more groups")
 
 
 def export_document(
@@ -189,15 +188,11 @@ def show_export(found: Document, *, wide: bool = False) -> None:
     }
     if repeated:
         largest = sorted(repeated.items(), key=lambda one: (-one[1], one[0]))
-        named = ", ".join(f"{at} {count:,}" for at, count in largest[:_MAX_LISTED])
-        more = (
-            f" and {len(largest) - _MAX_LISTED} more partitions"
-            if len(largest) > _MAX_LISTED
-            else ""
-        )
+        counts = [f"{at} {count:,}" for at, count in largest]
+        named = first_few(counts, _MAX_LISTED, "more partitions")
         click.echo(
             f"Warning: the target has {sum(repeated.values()):,} records that are not in the "
-            f"progress of {found['flow']} ({named}{more}), as after a kill of a driver. "
+            f"progress of {found['flow']} ({named}), as after a kill of a driver. "
             "MirrorMaker 2 copies these records again. To prevent that, run the flow once more and "
             "stop it before the export."
         )

@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
-from headrace.api import TopicPartition
+from headrace.api import MAX_MESSAGE_LENGTH, TopicPartition
 from headrace.connect.checkpoint.checkpoint_log import CheckpointLog, SyncedOffsetLog
 from headrace.connect.checkpoint.groups import GroupPartition, copied_to, read_target_groups
 from headrace.connect.runtime.both_clusters import target_partition
@@ -370,4 +370,4 @@ class GroupCheckpoints:
 
 def _problem(errors: Iterable[HeadraceError]) -> Retriable | None:
     why = "; ".join(map(str, errors))
-    return Retriable(why[:4096]) if why else None
+    return Retriable(why[:MAX_MESSAGE_LENGTH]) if why else None

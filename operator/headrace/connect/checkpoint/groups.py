@@ -8,6 +8,7 @@ from headrace.connect.runtime.context import FlowContext
 from headrace.errors import Fatal, HeadraceError
 from headrace.kafka import SHARE, Admin, NoShareGroups
 from headrace.replication import CopiedTo
+from headrace.sentences import first_few
 
 STREAMS = "streams"
 """Kafka's protocol type of Streams groups."""
@@ -62,9 +63,7 @@ def listed(groups: Sequence[UntranslatedGroup]) -> str:
 
     It is empty without groups.
     """
-    named = [f"{_NAMES[one.kind]} {one.group}" for one in groups[:_MAX_NAMED_GROUPS]]
-    more = len(groups) - _MAX_NAMED_GROUPS
-    return ", ".join(named) + (f" and {more} more" if more > 0 else "")
+    return first_few([f"{_NAMES[one.kind]} {one.group}" for one in groups], _MAX_NAMED_GROUPS)
 
 
 def other_groups(context: FlowContext) -> OtherGroups:

@@ -12,6 +12,7 @@ from typing import Any
 
 from headrace.api import (
     HEARTBEATS,
+    MAX_MESSAGE_LENGTH,
     Condition,
     ConditionStatus,
     ConditionType,
@@ -33,7 +34,6 @@ _ENDED_S = 60.0
 _MAX_WRITES = 100
 _MAX_PRODUCERS = 16
 _MAX_NAMED = 5
-_MAX_MESSAGE_LENGTH = 4096
 
 
 class SourceWatcher(ThreadedUnit):
@@ -248,7 +248,7 @@ class SourceWatcher(ThreadedUnit):
             f"{'; '.join(named)}{others}. "
             f"Stop these producers. `headrace failover {self.context.name} --end-watch` ends the "
             "watch"
-        )[:_MAX_MESSAGE_LENGTH]
+        )[:MAX_MESSAGE_LENGTH]
 
     def _by(self, at: TopicPartition, one: SourceWrites) -> str:
         if one.producers:
@@ -266,7 +266,7 @@ class SourceWatcher(ThreadedUnit):
             self.report_ready(
                 ConditionStatus.FALSE,
                 reason,
-                f"the source is not watched: {error}"[:_MAX_MESSAGE_LENGTH],
+                f"the source is not watched: {error}"[:MAX_MESSAGE_LENGTH],
             )
             raise
 

@@ -9,6 +9,7 @@ from headrace.api import HEARTBEATS, ClusterAccess, acls_topic, made_topics_topi
 from headrace.api.flow import Location, TopicDeletionMode
 from headrace.connect.runtime.context import FlowContext
 from headrace.kafka import Operation, RightsAdmin, TopicRights, principal_of
+from headrace.sentences import first_few
 
 TRANSACTIONAL_IDS = "headrace-"
 """Prefix of all transactional ids."""
@@ -244,9 +245,7 @@ class Finding:
 
 def named(kind: str, names: Collection[str]) -> str:
     """Return a list such as ``topics a, b, c and 4 more``."""
-    shown = ", ".join(sorted(names)[:_MAX_NAMED])
-    more = f" and {len(names) - _MAX_NAMED} more" if len(names) > _MAX_NAMED else ""
-    return f"{kind}{'s' if len(names) > 1 else ''} {shown}{more}"
+    return f"{kind}{'s' if len(names) > 1 else ''} {first_few(sorted(names), _MAX_NAMED)}"
 
 
 def missing_right(

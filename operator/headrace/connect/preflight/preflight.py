@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from headrace.api import (
     HEARTBEATS,
+    MAX_MESSAGE_LENGTH,
     ClusterSpec,
     Condition,
     ConditionStatus,
@@ -323,7 +324,6 @@ def _names(context: FlowContext, every: Mapping[str, int], scope: _Scope) -> Ite
 
 log = get_logger(__name__)
 
-_MAX_MESSAGE_LENGTH = 4096
 _RETRY_INTERVAL_S = 60.0
 """Interval in seconds between checks while something is missing, because a user may grant it."""
 
@@ -363,7 +363,7 @@ class Requirements:
                     type=ConditionType.REQUIREMENTS_MISSING,
                     status=ConditionStatus.TRUE,
                     reason=Reason.CHECK_FAILED,
-                    message=message[:_MAX_MESSAGE_LENGTH],
+                    message=message[:MAX_MESSAGE_LENGTH],
                 ),
             )
         return True

@@ -7,7 +7,7 @@ from typing import Any
 
 from structlog.typing import FilteringBoundLogger
 
-from headrace.api import ReplicationTaskStatus, TaskError, TaskPhase
+from headrace.api import MAX_MESSAGE_LENGTH, ReplicationTaskStatus, TaskError, TaskPhase
 from headrace.connect.runtime.ownership import Ownership, OwnershipLost
 from headrace.datapath import Lane
 from headrace.errors import HeadraceError, Retriable
@@ -39,9 +39,6 @@ def check_transition(before: TaskPhase, after: TaskPhase) -> None:
     """Raise ``ValueError`` if ``TRANSITIONS`` does not contain this transition."""
     if after not in TRANSITIONS[before]:
         raise ValueError(f"a unit cannot go from {before} to {after}")
-
-
-_MAX_MESSAGE_LENGTH = 4096
 
 
 class LifeCycle:
@@ -98,7 +95,7 @@ class LifeCycle:
 
     def note(self, error: HeadraceError) -> None:
         """Keep an error. An error with the same message is not reported again."""
-        message = str(error)[:_MAX_MESSAGE_LENGTH]
+        message = str(error)[:MAX_MESSAGE_LENGTH]
         if self.error is None or self.error.message != message:
             self.error = TaskError(
                 reason=type(error).__name__, message=message, time=datetime.now(UTC)
@@ -107,7 +104,7 @@ class LifeCycle:
 
     def retrying(self, error: Retriable) -> None:
         """Keep an error that the unit retries, and log it once."""
-        if self.error is None or self.error.message != str(error)[:_MAX_MESSAGE_LENGTH]:
+        if self.error is None or self.error.message != str(error)[:MAX_MESSAGE_LENGTH]:
             self._log.warning("retrying", why=str(error))
         self.note(error)
 

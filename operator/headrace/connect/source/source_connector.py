@@ -10,6 +10,7 @@ from structlog.typing import FilteringBoundLogger
 
 from headrace.api import (
     HEARTBEATS,
+    MAX_MESSAGE_LENGTH,
     Condition,
     ConditionStatus,
     ConditionType,
@@ -369,16 +370,18 @@ class SourceConnector(ThreadedUnit):
         unresolved = {at: one for at, one in self._deleted.losses.items() if one.unresolved}
         if unresolved:
             lost = "; ".join(sentence(self.context, at, one) for at, one in unresolved.items())
-            self.report_ready(ConditionStatus.FALSE, Reason.DATA_LOST, lost[:4096])
+            self.report_ready(ConditionStatus.FALSE, Reason.DATA_LOST, lost[:MAX_MESSAGE_LENGTH])
         elif refused := self._rings.refused:
             self.report_ready(
-                ConditionStatus.FALSE, Reason.REPLICATION_LOOP, "; ".join(refused.values())[:4096]
+                ConditionStatus.FALSE,
+                Reason.REPLICATION_LOOP,
+                "; ".join(refused.values())[:MAX_MESSAGE_LENGTH],
             )
         elif found.problems:
             self.report_ready(
                 ConditionStatus.FALSE,
                 Reason.TARGET_PARTITIONS_TOO_FEW,
-                "; ".join(found.problems.values())[:4096],
+                "; ".join(found.problems.values())[:MAX_MESSAGE_LENGTH],
             )
         elif unmatched:
             self.report_ready(
@@ -398,7 +401,7 @@ class SourceConnector(ThreadedUnit):
                 message += f"; ACLs not synchronized: {self._acls.problem}"
             if self._rings.problem:
                 message += f"; {self._rings.problem}"
-            self.report_ready(ConditionStatus.TRUE, Reason.RUNNING, message[:4096])
+            self.report_ready(ConditionStatus.TRUE, Reason.RUNNING, message[:MAX_MESSAGE_LENGTH])
 
     @contextmanager
     def _asking(self, unreachable: Reason) -> Iterator[None]:

@@ -22,6 +22,7 @@ from dataclasses import replace
 
 from headrace.api import (
     HEARTBEATS,
+    MAX_MESSAGE_LENGTH,
     Condition,
     ConditionStatus,
     ConditionType,
@@ -42,6 +43,7 @@ from headrace.errors import Fatal, HeadraceError
 from headrace.kafka import NO_TOPIC_ID, Admin, Topic
 from headrace.logs import get_logger
 from headrace.replication import Loss, MadeTopic, Progress
+from headrace.sentences import first_few
 
 log = get_logger(__name__)
 
@@ -263,7 +265,6 @@ class MadeTopics:
 _SHOWN_S = 3600.0
 """Time in seconds for which the condition names deleted copies."""
 _MAX_NAMED_TOPICS = 10
-_MAX_MESSAGE_LENGTH = 4096
 
 
 class TopicDeleter:
@@ -429,11 +430,10 @@ class TopicDeleter:
                 type=ConditionType.TOPIC_DELETION,
                 status=ConditionStatus.TRUE,
                 reason=reason,
-                message=message[:_MAX_MESSAGE_LENGTH],
+                message=message[:MAX_MESSAGE_LENGTH],
             ),
         )
 
 
 def _listed(names: list[str]) -> str:
-    more = len(names) - _MAX_NAMED_TOPICS
-    return ", ".join(names[:_MAX_NAMED_TOPICS]) + (f" and {more} more" if more > 0 else "")
+    return first_few(names, _MAX_NAMED_TOPICS)

@@ -5,7 +5,15 @@ from collections.abc import Callable, Collection, Mapping
 from math import inf
 from types import MappingProxyType
 
-from headrace.api import Condition, ConditionStatus, ConditionType, Reason, acls_topic, earlier_name
+from headrace.api import (
+    MAX_MESSAGE_LENGTH,
+    Condition,
+    ConditionStatus,
+    ConditionType,
+    Reason,
+    acls_topic,
+    earlier_name,
+)
 from headrace.connect.runtime.context import FlowContext
 from headrace.connect.topics.internal_topics import CompactedLog, Keyed
 from headrace.errors import Fatal, HeadraceError
@@ -17,7 +25,6 @@ log = get_logger(__name__)
 _RETRY_INTERVAL_S = 1.0
 """Interval in seconds while a copy is missing. A broker may not know a topic yet that another
 broker has just created."""
-_MAX_MESSAGE_LENGTH = 4096
 _NO_SETTINGS: Mapping[str, str] = MappingProxyType({})
 
 Changes = Mapping[str, Mapping[str, str | None]]
@@ -150,7 +157,7 @@ def _refused(refused: Mapping[str, Mapping[str, HeadraceError]]) -> tuple[Condit
             type=ConditionType.TOPIC_CONFIGS_REFUSED,
             status=ConditionStatus.TRUE,
             reason=Reason.SETTING_REFUSED,
-            message=message[:_MAX_MESSAGE_LENGTH],
+            message=message[:MAX_MESSAGE_LENGTH],
         ),
     )
 

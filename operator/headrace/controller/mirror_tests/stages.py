@@ -12,6 +12,7 @@ from datetime import datetime
 from pydantic import ValidationError
 
 from headrace.api import (
+    MAX_MESSAGE_LENGTH,
     ConditionStatus,
     ConditionType,
     FlowState,
@@ -145,7 +146,7 @@ def judged(facts: RunFacts, report: str) -> MirrorTestStatus:
             reasons = "; ".join([reasons, *failed_driver_messages(facts, *_BEFORE_VERDICT)])
     except (ValueError, KeyError, TypeError, AttributeError, ValidationError) as error:
         return inconclusive(facts, f"the report cannot be read: {error}").status
-    return _with_verdict(facts, verdict, reasons[:4096]).model_copy(
+    return _with_verdict(facts, verdict, reasons[:MAX_MESSAGE_LENGTH]).model_copy(
         update={
             "counts": counts,
             "latency_ms": latency,
@@ -172,7 +173,7 @@ def failed_driver_messages(facts: RunFacts, *stages: Stage) -> list[str]:
 
 def inconclusive(facts: RunFacts, why: str) -> StageDecision:
     """Return the decision to end a test without a report as Inconclusive."""
-    return StageDecision(_with_verdict(facts, Verdict.INCONCLUSIVE, why[:4096]))
+    return StageDecision(_with_verdict(facts, Verdict.INCONCLUSIVE, why[:MAX_MESSAGE_LENGTH]))
 
 
 def _with_verdict(facts: RunFacts, verdict: Verdict, message: str) -> MirrorTestStatus:
