@@ -179,7 +179,7 @@ class Reason(StrEnum):
     SOURCE_UNREACHABLE = "SourceUnreachable"
     """The source cluster does not answer, or not about some partitions."""
     TARGET_UNREACHABLE = "TargetUnreachable"
-    """No broker of the target cluster answers."""
+    """The target cluster does not answer, or does not acknowledge records of some partitions."""
     SECRET_MISSING = "SecretMissing"
     """A Secret that the flow names, or a key of it, does not exist; recovers when it does."""
     AUTHENTICATION_FAILED = "AuthenticationFailed"
