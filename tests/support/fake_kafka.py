@@ -24,6 +24,7 @@ from headrace.kafka import (
     AclAdmin,
     ActiveProducer,
     Admin,
+    BrokerDisk,
     Committed,
     Consumer,
     KafkaError,
@@ -197,6 +198,8 @@ class FakeCluster:
         """Whether a broker of another cluster answers at one of its addresses."""
         self.unmakeable: Fatal | None = None
         """Reason why no topic can be created, other than a missing permission."""
+        self.disks = {1: BrokerDisk(10**12, {})}
+        """Disks of its brokers."""
         self.in_sync = 1
         """Replicas of each partition that are."""
         self.producers: list[FakeProducer] = []
@@ -348,6 +351,10 @@ class FakeCluster:
 
     def group_rights(self, names: Iterable[str]) -> dict[str, frozenset[Operation]]:
         return {name: self._allowed(name) for name in names}
+
+    def broker_disks(self, topics: Mapping[str, int]) -> dict[int, BrokerDisk]:
+        self._answer()
+        return self.disks
 
     def may_use_transactional_id(self, name: str) -> bool:
         return Operation.WRITE in self._allowed(name)

@@ -43,7 +43,7 @@ from headrace.kafka.security import (
     read_credentials,
 )
 from headrace.kafka.topic_admin import NO_TOPIC_ID, Topic, TopicConfig, replaced
-from headrace.kafka.wire import Committed, NoShareGroups
+from headrace.kafka.wire import BrokerDisk, Committed, NoShareGroups
 
 __all__ = [
     "MECHANISMS",
@@ -53,6 +53,7 @@ __all__ = [
     "AclAdmin",
     "ActiveProducer",
     "Admin",
+    "BrokerDisk",
     "Committed",
     "CompactedTopic",
     "Consumer",

@@ -29,7 +29,9 @@ from headrace.kafka.admin_requests import ClusterAdmin
 from headrace.kafka.errors import code_of
 from headrace.kafka.security import principal_of
 from headrace.kafka.wire import (
+    BrokerDisk,
     answer_to_acls,
+    broker_disks,
     may_use_transactional_id,
     unreadable,
     unwritable,
@@ -352,6 +354,13 @@ class RightsAdmin(Admin, ClusterRights):
     def may_use_transactional_id(self, name: str) -> bool:
         """Return True if the principal may write with this transactional id."""
         return self._on_wire(lambda cluster: may_use_transactional_id(cluster, name))
+
+    def broker_disks(self, topics: Mapping[str, int]) -> dict[int, BrokerDisk]:
+        """Return the disk of each broker, with the sizes of its replicas of these topics.
+
+        ``topics`` contains the number of partitions of each topic.
+        """
+        return self._on_wire(partial(broker_disks, topics=topics))
 
     def check_version(self) -> None:
         """Raise ``Fatal`` if the brokers are older than the wire client supports."""

@@ -19,6 +19,7 @@ from headrace.api import (
     is_internal,
 )
 from headrace.api.flow import Location
+from headrace.connect.preflight.disk import check_disk
 from headrace.connect.preflight.permissions import (
     AclResource,
     CheckResult,
@@ -218,6 +219,7 @@ def _both(context: FlowContext, admins: Mapping[Location, RightsAdmin]) -> Itera
     if Operation.READ in there[context.progress.topic].allowed:
         existing = {name for name in new if there[name].exists}
         yield from check_foreign_data(context, scope.there, existing)
+    yield from check_disk(context, scope.there, admins, settings)
 
 
 def _scope(context: FlowContext, every: Mapping[str, int], source: RightsAdmin) -> _Scope:

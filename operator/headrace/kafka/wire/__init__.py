@@ -55,6 +55,7 @@ from headrace.kafka.wire.groups import (
     share_starts,
     used_share_groups,
 )
+from headrace.kafka.wire.log_dirs import BrokerDisk, broker_disks
 from headrace.kafka.wire.loop import EventLoop, Reply, start
 from headrace.kafka.wire.offsets import (
     EARLIEST,
@@ -126,6 +127,7 @@ __all__ = [
     "Batch",
     "BatchVerdict",
     "BatchWriter",
+    "BrokerDisk",
     "Buffer",
     "Buffers",
     "ClusterClient",
@@ -167,6 +169,7 @@ __all__ = [
     "aborts",
     "answer_to_acls",
     "batch_at",
+    "broker_disks",
     "committed_offsets",
     "decoded",
     "delete_records",
