@@ -18,7 +18,7 @@ from support.memory_mover import MemoryMover
 from headrace.api import ClusterAccess
 from headrace.api.flow import ReplicationFlowSpec
 from headrace.api.partitions import TopicPartition
-from headrace.datapath import Clients, TokenBucket
+from headrace.datapath import Clients, RecordConsumer, TokenBucket
 from headrace.errors import Fatal, HeadraceError, Retriable
 from headrace.kafka import (
     AclAdmin,
@@ -26,12 +26,11 @@ from headrace.kafka import (
     Admin,
     BrokerDisk,
     Committed,
-    Consumer,
     KafkaError,
     KafkaException,
     Operation,
     Position,
-    Producer,
+    RecordProducer,
     Replicas,
     RightsAdmin,
     Topic,
@@ -362,7 +361,7 @@ class FakeCluster:
     def expect(self, cluster_id: str) -> None:
         assert cluster_id == self.cluster_id()
 
-    def check_brokers(self) -> None:
+    def check_brokers(self, within_s: float = 0) -> None:
         self._answer()
         if self.foreign_broker:
             raise Retriable(f"a broker of another cluster answers for {self.name}")
@@ -763,8 +762,8 @@ class FakeKafka:
     def clients(self) -> Clients:
         """Return the clients for a ``FlowContext``."""
         return Clients(
-            consumer=cast("Callable[..., Consumer]", self._consumer),
-            producer=cast("Callable[..., Producer]", self._producer),
+            consumer=cast("Callable[..., RecordConsumer]", self._consumer),
+            producer=cast("Callable[..., RecordProducer]", self._producer),
             admin=cast("Callable[[ClusterAccess], Admin]", self._admin),
             mover=self._mover,
             acls=cast("Callable[[ClusterAccess], AclAdmin]", self._admin),

@@ -31,6 +31,7 @@ from headrace.datapath.lane import (
 from headrace.datapath.mover import BatchMover
 from headrace.datapath.preserved.mover import PreservedMover
 from headrace.datapath.progress import PARTITIONS, ProgressLog
+from headrace.datapath.record_consumer import ReadRecord, RecordConsumer
 from headrace.datapath.storing import ANSWER_S, Storing
 
 __all__ = [
@@ -53,6 +54,8 @@ __all__ = [
     "Problem",
     "ProgressLog",
     "Reached",
+    "ReadRecord",
+    "RecordConsumer",
     "RecordRefused",
     "Resumed",
     "SourceRecord",

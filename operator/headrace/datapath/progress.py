@@ -2,20 +2,18 @@
 
 import threading
 from collections.abc import Iterable, Iterator, Mapping
-from functools import partial
 from math import inf
 from typing import NamedTuple
 
 from headrace.api import ClusterAccess, TopicPartition, earlier_name, progress_topic
 from headrace.datapath.clients import Clients
+from headrace.datapath.record_consumer import ReadRecord
 from headrace.datapath.storing import ANSWER_S, Storing
 from headrace.errors import Fatal, HeadraceError, Retriable
 from headrace.kafka import (
+    COMPARED_WITHIN_S,
     KafkaError,
-    KafkaException,
-    Message,
     Position,
-    Producer,
     Renewal,
     Renewed,
     assign,
@@ -153,6 +151,7 @@ class ProgressLog:
         with self._changed:
             if self._tail is not None:
                 return
+            self._producer.get()  # it knows the cluster's id, with which brokers are compared
             if self.topic != self._earlier_topic:
                 self._start_earlier()
                 self._ensure_topic()
@@ -171,11 +170,13 @@ class ProgressLog:
             Retriable: Reading takes longer than ``timeout_s``.
         """
         self._read_earlier(timeout_s)
-        ends = self._admin.offsets(
-            [TopicPartition(self.topic, number) for number in range(PARTITIONS)], Position.LATEST
-        )
+        ends = self._ends()
         with self._changed:
             before = dict(self._read)
+        if not self.was_read or any(end < before[at.partition] for at, end in ends.items()):
+            self._admin.check_brokers(COMPARED_WITHIN_S)  # a foreign broker may have responded
+            ends = self._ends()
+        with self._changed:
             if not self._changed.wait_for(
                 lambda: all(self._read[at.partition] >= end for at, end in ends.items()), timeout_s
             ):
@@ -188,6 +189,11 @@ class ProgressLog:
         self._decide()
         with self._changed:
             self.was_read = True
+
+    def _ends(self) -> dict[TopicPartition, int]:
+        return self._admin.offsets(
+            [TopicPartition(self.topic, number) for number in range(PARTITIONS)], Position.LATEST
+        )
 
     def get(self, key: ProgressKey, reset_ms: int = 0) -> Progress | None:
         """Return the last stored progress of a partition, or None.
@@ -271,8 +277,7 @@ class ProgressLog:
     def _send(self, records: Mapping[bytes, bytes], timeout_s: float) -> Storing:
         tried = f"write progress to {self.topic} on {self._admin.name}"
         producer = self._producer.get()
-        poll = partial(self._poll, producer)
-        storing = Storing(poll, self._clock, tried, len(records), timeout_s)
+        storing = Storing(producer.poll, self._clock, tried, len(records), timeout_s)
         with translated(tried):
             for key, value in records.items():
                 producer.produce(self.topic, value, key, on_delivery=storing.delivered)
@@ -290,14 +295,6 @@ class ProgressLog:
             Retriable: The acknowledgement does not arrive within ``ANSWER_S``.
         """
         self._send(first.encode(key, time_ms), ANSWER_S).wait()
-
-    def _poll(self, producer: Producer, timeout_s: float) -> None:
-        """Receive delivery reports. Discard the producer if a fatal error has stopped it."""
-        try:
-            producer.poll(timeout_s)
-        except KafkaException as error:
-            log.warning("producer of progress stopped: making another", why=str(error))
-            self._producer.discard(producer)
 
     def stored(self, source_cluster_id: str) -> dict[ProgressKey, Progress]:
         """Return all progress of a source cluster that can be read."""
@@ -319,7 +316,7 @@ class ProgressLog:
         with translated(f"purge {self.topic} on {self._admin.name}"):
             for key in keys:
                 producer.produce(self.topic, None, key.encode())
-        self._poll(producer, 0)
+        producer.poll(0)
 
     def write(self, entries: Mapping[ProgressKey, Progress], timeout_s: float = ANSWER_S) -> None:
         """Store progress, and wait for the acknowledgement.
@@ -446,7 +443,7 @@ class ProgressLog:
                 for stored in self._undecided.decide(partition, decided):
                     self._count_committed(stored)
 
-    def _take(self, message: Message) -> None:
+    def _take(self, message: ReadRecord) -> None:
         partition, offset = message.partition(), message.offset()
         if partition is None or offset is None:
             return
@@ -464,7 +461,7 @@ class ProgressLog:
             self._note(key, message.value(), message.timestamp()[1], partition, offset)
         self._advance(partition, offset + 1)
 
-    def _take_first_start(self, message: Message, why: str) -> None:
+    def _take_first_start(self, message: ReadRecord, why: str) -> None:
         try:
             with self._changed:
                 self._first_starts.read(message.key() or b"", message.value())

@@ -9,7 +9,7 @@ librdkafka's errors into headrace's errors, whose messages say what failed and w
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer
 
 from headrace.kafka.admin import SHARE, ActiveProducer, Admin, Position, ensure_topic
-from headrace.kafka.admin_requests import Renewal, Renewed
+from headrace.kafka.admin_requests import COMPARED_WITHIN_S, Renewal, Renewed
 from headrace.kafka.clients import (
     assign,
     assign_more,
@@ -35,6 +35,7 @@ from headrace.kafka.errors import (
 )
 from headrace.kafka.patience import patiently
 from headrace.kafka.permissions import AclAdmin, Operation, Replicas, RightsAdmin, TopicRights
+from headrace.kafka.record_producer import RecordProducer
 from headrace.kafka.security import (
     MECHANISMS,
     Credentials,
@@ -46,6 +47,7 @@ from headrace.kafka.topic_admin import NO_TOPIC_ID, Topic, TopicConfig, replaced
 from headrace.kafka.wire import BrokerDisk, Committed, NoShareGroups
 
 __all__ = [
+    "COMPARED_WITHIN_S",
     "MECHANISMS",
     "NO_TOPIC_ID",
     "SHARE",
@@ -66,6 +68,7 @@ __all__ = [
     "Operation",
     "Position",
     "Producer",
+    "RecordProducer",
     "Renewal",
     "Renewed",
     "Replicas",

@@ -81,6 +81,7 @@ class AclAdmin(Admin):
         """Add ACLs. Raise the first error if an ACL could not be added."""
         if not acls:
             return
+        self._check_before_write()
         bindings = [_made(AclBinding, one) for one in acls]
         client, tried = self._requests.client, f"add ACLs of topics of {self.name}"
         futures = self._requests.call(
@@ -92,6 +93,7 @@ class AclAdmin(Admin):
         """Remove ACLs that exist. Raise the first error if an ACL could not be removed."""
         if not acls:
             return
+        self._check_before_write()
         filters = [_made(AclBindingFilter, one) for one in acls]
         client, tried = self._requests.client, f"remove ACLs of topics of {self.name}"
         futures = self._requests.call(

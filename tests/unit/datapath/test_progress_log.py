@@ -11,9 +11,9 @@ from support.fake_kafka import FakeKafka, FakeRecord
 
 from headrace.api import ClusterAccess, ClusterSpec, earlier_name
 from headrace.api.partitions import TopicPartition
-from headrace.datapath import ProgressLog
+from headrace.datapath import ProgressLog, RecordConsumer
 from headrace.errors import Fatal, Retriable
-from headrace.kafka import Consumer, KafkaError
+from headrace.kafka import KafkaError
 from headrace.replication.progress import OwnerProducer, Progress, ProgressKey
 from headrace.replication.reconcile import Decided
 
@@ -30,7 +30,7 @@ class Scene:
         """Whether the progress at these offsets was committed, for transactions that have ended."""
         self.log = self.another()
 
-    def another(self, consumer: Callable[..., Consumer] | None = None) -> ProgressLog:
+    def another(self, consumer: Callable[..., RecordConsumer] | None = None) -> ProgressLog:
         clients = replace(self.kafka.clients(), transactions_decided=self._decided)
         if consumer is not None:
             clients = replace(clients, consumer=consumer)
@@ -81,7 +81,7 @@ def test_a_client_that_brings_nothing_is_replaced(
     monkeypatch.setattr(deaf, "poll", lambda _: time.sleep(0.01))
     consumers = [deaf]
 
-    def make(*asked: Any) -> Consumer:
+    def make(*asked: Any) -> RecordConsumer:
         return consumers.pop() if consumers else scene.kafka.clients().consumer(*asked)
 
     log = scene.another(make)

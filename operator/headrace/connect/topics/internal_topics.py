@@ -5,14 +5,12 @@ from typing import NamedTuple
 
 from headrace.api import ClusterAccess, TopicPartition
 from headrace.connect.runtime.context import FlowContext
-from headrace.datapath import Clients
+from headrace.datapath import Clients, ReadRecord, RecordConsumer
 from headrace.errors import Retriable
 from headrace.kafka import (
+    COMPARED_WITHIN_S,
     Admin,
-    Consumer,
     KafkaError,
-    KafkaException,
-    Message,
     Position,
     Renewal,
     Renewed,
@@ -50,10 +48,10 @@ class TopicTail:
         self._at = TopicPartition(topic, partition)
         self._cluster, self._admin, self._clients, self._clock = cluster, admin, clients, clock
         self._position = start
-        self._consumer: Consumer | None = None
+        self._consumer: RecordConsumer | None = None
         self._renewal = Renewal()
 
-    def read(self) -> Iterator[Message]:
+    def read(self) -> Iterator[ReadRecord]:
         """Yield the records since the last call; the first call begins at ``start``.
 
         Records that were yielded before an error are not read again.
@@ -62,7 +60,10 @@ class TopicTail:
             Retriable: A broker does not respond.
             Fatal: The permission to read is missing.
         """
-        end = self._admin.offsets([self._at], Position.LATEST)[self._at]
+        end = self._end()
+        if end < self._position:
+            self._admin.check_brokers(COMPARED_WITHIN_S)  # a foreign broker may have responded
+            end = self._end()
         if end < self._position:
             self.close()
             raise Retriable(
@@ -82,13 +83,16 @@ class TopicTail:
                 self.close()
                 raise Retriable(f"could not {tried}: no record within {_SILENCE_S:.0f} s")
 
+    def _end(self) -> int:
+        return self._admin.offsets([self._at], Position.LATEST)[self._at]
+
     def close(self) -> None:
         """Close the client. The next read continues at the current offset."""
         if self._consumer is not None:
             self._consumer.close()
         self._consumer = None
 
-    def _taken(self, message: Message, tried: str) -> Iterator[Message]:
+    def _taken(self, message: ReadRecord, tried: str) -> Iterator[ReadRecord]:
         offset = message.offset()
         if (error := message.error()) is None:
             if offset is not None and offset >= self._position:
@@ -100,7 +104,7 @@ class TopicTail:
             self.close()
             raise translate(error, tried)
 
-    def _opened(self) -> Consumer:
+    def _opened(self) -> RecordConsumer:
         if self._consumer is not None and self._renewal.due:
             self.close()
         if self._consumer is None:
@@ -157,7 +161,7 @@ class TopicWriter:
         tried = f"write {what} to topic {self._topic} on {self._target.name}"
         errors: list[KafkaError] = []
 
-        def delivered(error: KafkaError | None, _: Message) -> None:
+        def delivered(error: KafkaError | None, _: object) -> None:
             if error is not None:
                 errors.append(error)
 
@@ -172,11 +176,7 @@ class TopicWriter:
                     on_delivery=delivered,
                     headers=headers,
                 )
-        try:
-            left = producer.flush(_ANSWER_S)
-        except KafkaException as error:
-            self._producer.discard(producer)
-            raise translate(error, tried) from error
+        left = producer.flush(_ANSWER_S)
         if errors:
             raise translate(errors[0], tried)
         if left:
@@ -216,7 +216,7 @@ class CompactedLog:
         self._writer = TopicWriter(topic, context)
         self._tail: TopicTail | None = None
 
-    def read(self) -> Iterator[Message]:
+    def read(self) -> Iterator[ReadRecord]:
         """Yield the records since the last call; create the topic if it is missing.
 
         Raise the errors of the creation and of ``TopicTail.read``.
