@@ -26,10 +26,16 @@ GOLDEN = Path(__file__).parent / "golden"
 CASES = ["cluster", "namespace", "everything"]
 CRD = "CustomResourceDefinition"
 ROLES = {"Role", "ClusterRole"}
-FILES = ("operator", "mirror-test", "executor", "chaos", "rehearsal", "view", "edit")
-RULES, RULES_OF_TESTS, RULES_OF_EXECUTORS, RULES_OF_CHAOS, RULES_OF_REHEARSALS, *_ = (
-    f"{file}-rules.yaml" for file in FILES
-)
+FILES = ("operator", "mirror-test", "driver", "executor", "chaos", "rehearsal", "view", "edit")
+(
+    RULES,
+    RULES_OF_TESTS,
+    RULES_OF_DRIVERS,
+    RULES_OF_EXECUTORS,
+    RULES_OF_CHAOS,
+    RULES_OF_REHEARSALS,
+    *_,
+) = (f"{file}-rules.yaml" for file in FILES)
 
 Object = dict[str, Any]
 
@@ -86,6 +92,12 @@ def test_helm_finds_no_fault(case: str) -> None:
     assert "0 chart(s) failed" in output
 
 
+def roles_of(objects: list[Object]) -> dict[str, Object]:
+    """Return all roles by name, except the one for the Lease of the operator's leader."""
+    roles = {role["metadata"]["name"]: role for role in of_kind(objects, *ROLES)}
+    return {name: role for name, role in roles.items() if "-lease" not in name}
+
+
 def may_bind(kind: str, *names: str) -> Object:
     return {
         "apiGroups": ["rbac.authorization.k8s.io"],
@@ -103,16 +115,43 @@ def test_the_operator_gets_the_rights_of_the_file_and_no_others(
     scope: str, kind: str, namespace: str | None
 ) -> None:
     only = (f"--set=scope={scope}", "--set=rbac.aggregate=false")
-    roles = {role["metadata"]["name"]: role for role in of_kind(render(*only), *ROLES)}
+    roles = roles_of(render(*only))
     assert {(r["kind"], r["metadata"].get("namespace")) for r in roles.values()} == {
         (kind, namespace)
     }
+    (drivers,) = (name for name in roles if "drivers" in name)
+    assert roles.pop(drivers)["rules"] == rules(RULES_OF_DRIVERS)
     (name,) = (name for name in roles if "executors" in name)
     assert roles.pop(name)["rules"] == rules(RULES_OF_EXECUTORS)
     (role,) = roles.values()
-    assert role["rules"] == [*rules(RULES), *rules(RULES_OF_TESTS), may_bind(kind, name)]
-    (role,) = of_kind(render(*only, "--set=mirrorTests.enabled=false"), *ROLES)
-    assert role["rules"] == rules(RULES)
+    assert role["rules"] == [*rules(RULES), *rules(RULES_OF_TESTS), may_bind(kind, drivers, name)]
+    roles = roles_of(render(*only, "--set=mirrorTests.enabled=false"))
+    del roles[drivers]
+    (role,) = roles.values()
+    assert role["rules"] == [*rules(RULES), may_bind(kind, drivers)]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "namespace"),
+    [
+        ([], "kafka"),
+        (["--set=scope=Namespace"], "kafka"),
+        (["--set=scope=Namespace", "--set=watchNamespaces={shop,bank}"], "shop"),
+    ],
+)
+def test_operator_writes_one_lease_in_one_namespace(arguments: list[str], namespace: str) -> None:
+    objects = render(*arguments)
+    (role,) = (one for one in of_kind(objects, "Role") if "-lease" in one["metadata"]["name"])
+    assert role["metadata"]["namespace"] == namespace
+    leases = {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"]}
+    assert role["rules"] == [
+        leases | {"resourceNames": ["headrace-operator"], "verbs": ["get", "update"]},
+        leases | {"verbs": ["create"]},
+    ]
+    others = [one["rules"] for one in roles_of(objects).values()]
+    rest = [rule for one in others if one != rules(RULES_OF_DRIVERS) for rule in one]
+    verbs = [rule["verbs"] for rule in rest if "leases" in rule["resources"]]
+    assert all(one == ["list", "watch"] for one in verbs)
 
 
 @pytest.mark.parametrize(
@@ -173,17 +212,19 @@ def test_with_chaos_the_operator_may_bind_one_role_more_and_no_other(
     arguments: list[str], kind: str, name: str, namespace: str | None
 ) -> None:
     objects = render("--set=chaos.enabled=true", "--set=rbac.aggregate=false", *arguments)
-    roles = {role["metadata"]["name"]: role for role in of_kind(objects, *ROLES)}
+    roles = roles_of(objects)
     chaos = roles.pop(name)
     assert (chaos["kind"], chaos["metadata"].get("namespace")) == (kind, namespace)
     assert chaos["rules"] == rules(RULES_OF_CHAOS)
     executors = name.replace("-chaos", "-executors")
     assert roles.pop(executors)["rules"] == rules(RULES_OF_EXECUTORS)
+    drivers = name.replace("-chaos", "-drivers")
+    assert roles.pop(drivers)["rules"] == rules(RULES_OF_DRIVERS)
     (operators,) = roles.values()
     assert operators["rules"] == [
         *rules(RULES),
         *rules(RULES_OF_TESTS),
-        may_bind(kind, executors, name),
+        may_bind(kind, drivers, executors, name),
         {
             "apiGroups": ["headrace.dev"],
             "resources": ["mirrortests", "replicationflows"],
@@ -192,20 +233,23 @@ def test_with_chaos_the_operator_may_bind_one_role_more_and_no_other(
     ]
     bindings = of_kind(objects, "RoleBinding", "ClusterRoleBinding")
     bound = {one["roleRef"]["name"] for one in bindings}
-    assert bound == roles.keys(), "nobody is bound to it before there is a test"
+    lease = name.replace("-chaos", "-lease") if namespace else "headrace-operator-lease.kafka"
+    assert bound - {lease} == roles.keys(), "nobody is bound to it before there is a test"
     (container,) = operator("--set=chaos.enabled=true", *arguments)["containers"]
     assert {f"--chaos-role={name}", f"--executor-role={executors}"} <= set(container["args"])
 
 
 def test_with_rehearsals_the_operator_may_bind_one_role_more_and_has_no_other_right() -> None:
     arguments = ("--set=rehearsal.enabled=true", "--set=rbac.aggregate=false")
-    roles = {role["metadata"]["name"]: role for role in of_kind(render(*arguments), *ROLES)}
-    name, executors = (f"headrace-operator-{role}.kafka" for role in ("rehearsal", "executors"))
+    roles = roles_of(render(*arguments))
+    name, drivers, executors = (
+        f"headrace-operator-{role}.kafka" for role in ("rehearsal", "drivers", "executors")
+    )
     assert roles.pop(name)["rules"] == rules(RULES_OF_REHEARSALS)
-    del roles[executors]
+    del roles[drivers], roles[executors]
     (operators,) = roles.values()
     own = [*rules(RULES), *rules(RULES_OF_TESTS)]
-    assert operators["rules"] == [*own, may_bind("ClusterRole", executors, name)]
+    assert operators["rules"] == [*own, may_bind("ClusterRole", drivers, executors, name)]
     (container,) = operator(*arguments)["containers"]
     assert f"--rehearsal-role={name}" in container["args"]
 
@@ -416,8 +460,6 @@ def test_the_operator_makes_its_lease_unless_the_release_has_it() -> None:
     with_it, without = render("--set=lease.create=true"), render()
     (lease,) = of_kind(with_it, "Lease")
     assert [one for one in with_it if one != lease] == without
-    (rule,) = (one for one in rules(RULES) if "leases" in one["resources"])
-    assert "create" in rule["verbs"]
 
 
 def test_the_chart_names_who_maintains_it() -> None:
@@ -492,9 +534,10 @@ def test_artifact_hub_lists_the_definitions() -> None:
 
 
 def test_names_are_as_long_as_a_pods_host_may_be() -> None:
-    """Limit all names except roles' names, which are no host names and may have 253 characters."""
+    """Limit all names except those of roles and bindings, which may have 253 characters."""
     names = names_of("x" * 53, "a", "--set=scope=Namespace")
-    assert max(len(name) for kind, _, name in names if kind not in ROLES) <= 63
+    limited = [name for kind, _, name in names if kind not in {*ROLES, "RoleBinding"}]
+    assert max(map(len, limited)) <= 63
 
 
 NAMED = {"name", "namespace", "app.kubernetes.io/instance", "priorityClassName"}
@@ -540,13 +583,13 @@ def test_a_flow_schema_is_there_where_the_release_is_cluster_wide(
 @pytest.mark.parametrize(
     ("arguments", "count"),
     [
-        ([], 1),
+        ([], 3),
         (["--set=scope=Namespace"], 0),
-        (["--set=scope=Namespace", "--set=taskPolicy.enabled=true"], 1),
-        (["--set=taskPolicy.enabled=false"], 0),
+        (["--set=scope=Namespace", "--set=admissionPolicies.enabled=true"], 3),
+        (["--set=admissionPolicies.enabled=false"], 0),
     ],
 )
-def test_task_policy_exists_where_the_release_is_cluster_wide(
+def test_admission_policies_exist_where_the_release_is_cluster_wide(
     arguments: list[str], count: int
 ) -> None:
     objects = render(*arguments)

@@ -8,6 +8,7 @@ from typing import Any
 from urllib.parse import quote
 
 import urllib3
+from cluster.audit import audit_flags, read_audit, write_policy
 from cluster.build import cluster_binary
 from cluster.certificates import Authority, write_key
 from cluster.commands import FEW_CONTROLLERS, controllers_command, etcd_command, server_command
@@ -90,6 +91,12 @@ class ApiServer(Kubectl):
             items.sort(key=lambda item: item["metadata"]["creationTimestamp"])
         return {"apiVersion": "v1", "kind": "List", "metadata": {}, "items": items}
 
+    def audit(self, namespace: str) -> list[Json]:
+        """Return the requests that ServiceAccounts of a namespace have sent."""
+        prefix = f"system:serviceaccount:{namespace}:"
+        with (self.folder / "audit.log").open() as log:
+            return [one for one in read_audit(log) if one["user"]["username"].startswith(prefix)]
+
     def recover(self) -> None:
         """Start it again if a test of this process has stopped it, and wait until it is ready."""
 
@@ -138,6 +145,7 @@ class OwnApiServer(ApiServer):
         authority.sign("apiserver", "kube-apiserver")
         authority.sign("admin", "admin", "system:masters")
         write_key(pki / "accounts.key")
+        write_policy(folder / "audit.yaml")
         super().__init__(binary, folder, f"https://{HOST}:{port}")
         self.write_kubeconfig(self.kubeconfig, authority.user("admin"))
         self.etcd = Component(
@@ -154,6 +162,7 @@ class OwnApiServer(ApiServer):
                 # No client uses the Service `kubernetes`. Without endpoints for it, the address to
                 # advertise may be a loopback one.
                 "--endpoint-reconciler-type=none",
+                *audit_flags(folder / "audit.yaml", folder / "audit.log"),
                 *flags,
             ],
             folder / "kube-apiserver.log",

@@ -58,6 +58,13 @@ class Cluster(Kubectl):
         file.
         """
 
+    @abstractmethod
+    def audit_log(self) -> str:
+        """Return the requests of ServiceAccounts since the cluster was created.
+
+        Raises OSError or CommandError for a cluster that was created without an audit log.
+        """
+
     def pods(self, namespace: str, labels: str) -> dict[str, Any]:
         """Return pods that have these labels, by name."""
         found = self.get("-n", namespace, "pods", "-l", labels)["items"]

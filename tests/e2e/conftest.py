@@ -22,6 +22,13 @@ POLL_INTERVAL_S = 1.0
 """Seconds between polls: each runs kubectl, on two cores that pods share."""
 
 
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Move the test of used permissions to the end."""
+    last = Path(__file__).with_name("test_rights.py")
+    items.sort(key=lambda item: item.path == last)
+
+
 def pytest_collection_finish(session: pytest.Session) -> None:
     if any(item.path.is_relative_to(Path(__file__).parent) for item in session.items):
         build_programs(session, lambda: have_programs(programs()))

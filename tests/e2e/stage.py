@@ -17,6 +17,12 @@ OPERATORS = "headrace"
 """The namespace of the release, and its name."""
 OPERATOR = "headrace-operator"
 """The operator's Deployment, and its Lease."""
+VALUES = (
+    # The node is small, and its processors are to be shared, not set aside.
+    "--set=driver.resources.requests.cpu=10m",
+    "--set=driver.networkPolicy=true,mirrorTests.networkPolicy=true",
+)
+"""Options of every release."""
 MIRROR_TESTS_MAY = "--set=chaos.enabled=true,rehearsal.enabled=true"
 """Options of the release."""
 KAFKA_PORT = 9092
@@ -100,13 +106,8 @@ def in_operator(cluster: Cluster, alias: str, program: str) -> str:
 def install_release(cluster: Cluster, *arguments: str) -> None:
     """Install the chart, or upgrade it, and return when the operators are ready."""
     about = (OPERATORS, str(CHART), f"--namespace={OPERATORS}", "--create-namespace")
-    values = (
-        # The node is small, and its processors are to be shared, not set aside.
-        "--set=driver.resources.requests.cpu=10m",
-        "--set=driver.networkPolicy=true,mirrorTests.networkPolicy=true",
-    )
     helm(
-        *("upgrade", "--install", *about, "--wait", f"--timeout={PATIENCE}", *values, *arguments),
+        *("upgrade", "--install", *about, "--wait", f"--timeout={PATIENCE}", *VALUES, *arguments),
         kubeconfig=cluster.kubeconfig,
     )
 

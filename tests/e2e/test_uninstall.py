@@ -8,7 +8,8 @@ from e2e.stage import OPERATORS, install_release
 from support.helm import helm
 
 KINDS = "deploy,rs,pods,sa,role,rolebinding,pdb,cm,secret,lease,netpol"
-CLUSTER_WIDE = "clusterrole,clusterrolebinding,flowschema,crd"
+POLICIES = "validatingadmissionpolicy,validatingadmissionpolicybinding"
+CLUSTER_WIDE = f"clusterrole,clusterrolebinding,flowschema,crd,{POLICIES}"
 STAY = {"customresourcedefinition.apiextensions.k8s.io", "lease.coordination.k8s.io"}
 OF_EVERY_NAMESPACE = {"serviceaccount/default", "configmap/kube-root-ca.crt"}
 

@@ -1,8 +1,6 @@
 """The chart on a real API server: it takes what Helm renders, and a release does its work."""
 
-import json
 from collections.abc import Callable, Iterator
-from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -132,55 +130,6 @@ def check_rights_of_users(api_server: ApiServer, flows: Resources, wait_until: W
     flows.kubectl(*scale, "--as=edit")
     with pytest.raises(KubectlError, match='"anybody" cannot list'):
         flows.kubectl("get", "rflow", "--as=anybody")
-
-
-def test_user_who_may_patch_tasks_changes_annotations_and_no_spec(
-    api_server: ApiServer, namespace: str, wait_until: Wait
-) -> None:
-    resources = Resources(api_server, namespace)
-    kinds = ("ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding")
-    policy = [one for one in render(namespace=namespace) if one["kind"] in kinds]
-    for name, verb, resource in (
-        ("user", "get,patch", "replicationtasks"),
-        ("driver", "get,patch", "replicationtasks"),
-        ("driver-status", "update", "replicationtasks/status"),
-    ):
-        resources.kubectl("create", "role", name, f"--verb={verb}", f"--resource={resource}")
-        user = f"--user={name.removesuffix('-status')}"
-        resources.kubectl("create", "rolebinding", name, f"--role={name}", user)
-    resources.apply(
-        {
-            "apiVersion": "headrace.dev/v1beta1",
-            "kind": "ReplicationTask",
-            "metadata": {"name": "unit"},
-            "spec": {"flowName": "orders", "type": "SourceTask"},
-        }
-    )
-
-    def patch(user: str, patch: str) -> str:
-        """Patch the task, and return the API server's answer."""
-        command = ("patch", "rtask/unit", "--type=merge", "-p", patch, f"--as={user}")
-        try:
-            return resources.kubectl(*command)
-        except KubectlError as error:
-            return str(error)
-
-    epochs = count(1)
-
-    def raise_epoch(user: str) -> str:
-        """Raise the epoch once more: a patch that changes nothing is never refused."""
-        return patch(user, json.dumps({"spec": {"connectorEpoch": next(epochs)}}))
-
-    wait_until(lambda: raise_epoch("user"), until=lambda said: "patched" in said)
-    api_server.apply(*policy, namespace=namespace)
-    try:
-        refused = "only the operator and drivers write the spec of a ReplicationTask"
-        wait_until(lambda: raise_epoch("user"), until=lambda said: refused in said)
-        assert "patched" in patch("user", '{"metadata": {"annotations": {"headrace.dev/x": "1"}}}')
-        wait_until(lambda: raise_epoch("driver"), until=lambda said: "patched" in said)
-    finally:
-        for one in policy:
-            api_server.kubectl("delete", one["kind"], one["metadata"]["name"])
 
 
 def test_a_second_release_may_not_take_the_definitions_by_accident(

@@ -382,7 +382,7 @@ def test_settings_that_keep_a_copy_from_being_one(checked: Checked) -> None:
     produce(target, copy, numbered(10, 1))
     found = checked.only("target", "data")
     assert (found["result"], found["subject"]) == ("warning", f"topic {copy}")
-    assert "holds records that this flow has no progress of" in found["message"]
+    assert "by `headrace flow import mm2 checked` before the flow starts" in found["message"]
 
     fields["topics"]["include"] = [make_topic(source, unique("new"), 1)]
     fields["target"]["replicationFactor"] = 3

@@ -2,7 +2,8 @@
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection
+from contextlib import closing
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,11 @@ from support.rehearsal import (
     reverse,
 )
 
+from headrace.api import ReplicationFlow
+from headrace.connect import DriverIdentity
+from headrace.connect.checkpoint.group_checkpoints import GroupCheckpoints
+from headrace.connect.failover.survey import settle_groups
+from headrace.connect.runtime.context import FlowContext
 from headrace.kafka import Admin
 from headrace.sandbox import SandboxCluster
 
@@ -88,6 +94,50 @@ def test_a_planned_fail_over_reads_nothing_again_and_skips_nothing(
         assert aborted["done"] == "aborted"
         more = len(log) + 10
         wait_until(lambda: len(positions(west, topic)), until=lambda n: n == more)
+
+
+class SourceInUse(Admin):
+    """Source on which groups without members commit after each read of their offsets."""
+
+    def __init__(self, cluster: SandboxCluster, topic: str, commits: dict[str, list[int]]) -> None:
+        super().__init__(spec(cluster))
+        self._cluster, self._topic, self._commits = cluster, topic, commits
+
+    def committed(self, groups: Collection[str]) -> Any:
+        found = super().committed(groups)
+        for group, offsets in self._commits.items() if groups else ():
+            if offsets:
+                commit(self._cluster, group, self._topic, {0: offsets.pop(0)})
+        return found
+
+
+def test_offsets_that_change_during_the_switch_are_set_or_named(
+    east: SandboxCluster, west: SandboxCluster, tmp_path: Path, wait_until: WaitUntil
+) -> None:
+    name = unique("late")
+    topic = make_topic(spec(east), name, 1)
+    produce(spec(east), topic, numbered(100, 1))
+    manifest = flow(name, east, west, topic)
+    with FlowRun(tmp_path, [manifest]) as run:
+        wait_until(lambda: arrived(spec(west), topic), until=lambda n: n == 100)
+        wait_until(run.ready)
+        fail_over(run, "--quiet-seconds", "1")
+    once, often, new = (f"{name}-{how}" for how in ("once", "often", "new"))
+    commit(east, once, topic, {0: 10})
+    commit(east, often, topic, {0: 10})
+    commits = {once: [30], often: [20, 30, 40, 55], new: [7]}
+    context = FlowContext(
+        ReplicationFlow.model_validate(manifest), DriverIdentity("command", "command-1")
+    )
+    context.source = SourceInUse(east, topic, commits)
+    with closing(context), closing(GroupCheckpoints(context)) as groups:
+        late = settle_groups(context, groups)
+    assert places(west, [once, new]) == {once: 30, new: 7}
+    (position, (before, after)) = late.popitem()
+    assert (position.group, late) == (often, {})
+    assert places(west, [often]) == {often: before}
+    assert before is not None
+    assert 10 < before < after
 
 
 def test_without_its_source_it_skips_nothing_and_a_run_that_was_cut_off_writes_nothing_more(

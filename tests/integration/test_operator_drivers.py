@@ -331,6 +331,7 @@ def test_two_operators_that_both_lead_lose_nothing(
 ) -> None:
     with under_load(drivers=PATIENT) as scene:
         resources, epochs = scene.resources, scene.epochs()
+        give_rights(api_server, resources.namespace, lease="another")
         with running_operator(
             api_server, resources.namespace, tmp_path, "operator-2", lease="another"
         ) as second:

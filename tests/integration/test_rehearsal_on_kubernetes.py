@@ -20,7 +20,8 @@ from support.records import make_topic, numbered, produce, unique
 from support.rehearsal import flow
 
 from headrace.api import MirrorTest, Rehearsal, ReplicationFlow
-from headrace.controller.mirror_tests import FixedRole, Images, TestRun, build_run
+from headrace.controller import FixedRole, Images
+from headrace.controller.mirror_tests import TestRun, build_run
 from headrace.controller.mirror_tests.jobs import build_job
 from headrace.kafka import journal
 from headrace.mirror_test import Rehearsed, Stage, documents, resolve

@@ -288,13 +288,17 @@ def test_tasks(chart: Installed, wait_until: Wait) -> None:
 def test_driver(chart: Installed, wait_until: Wait) -> None:
     """A driver's token"""
     driver = chart.account("orders-driver")
-    wait_until(partial(chart.may, driver, "get replicationflows", name="orders"))
-    chart.may_not(driver, "get replicationflows", "patch replicationflows", name="still")
+    wait_until(partial(chart.may, driver, "watch replicationflows", name="orders"))
+    chart.may_not(driver, "watch replicationflows", "patch replicationflows", name="still")
     for right in ("create replicationtasks", "update replicationtasks/status", "patch leases"):
-        assert chart.may(driver, right)
+        wait_until(partial(chart.may, driver, right))
         chart.may_not(driver, right, namespace=chart.name)
-    chart.may_not(driver, "get secrets", "create pods", "get pods", "get configmaps")
-    assert "orders" in chart.as_user(driver, "get", "rflow/orders")
+    chart.may_not(
+        driver, "get secrets", "create pods", "get pods", "get configmaps",
+        "get leases", "update leases", "deletecollection leases",
+    )  # fmt: skip
+    own = ("get", "rflow", "--field-selector=metadata.name=orders")
+    assert "orders" in chart.as_user(driver, *own)
     chart.is_refused(driver, "get", "rflow/still")
     chart.is_refused(driver, *READ)
     chart.is_refused(driver, *RUN)
@@ -323,6 +327,11 @@ def test_operator(chart: Installed) -> None:
     assert "created" in chart.as_user(operator, *deploy)
     chart.may_not(operator, "create deployments", namespace="default")
     chart.may_not(operator, "get secrets", "create pods", "escalate roles", "bind clusterroles")
+    changes = ("update leases", "patch leases", "delete leases")
+    chart.may_not(operator, *changes)
+    chart.may_not(operator, *changes, "create leases", namespace=chart.name, name=ACCOUNT)
+    assert chart.may(operator, "update leases", name=ACCOUNT)
+    chart.may_not(operator, "delete replicationtasks", "update replicationtasks/status")
     chart.is_refused(operator, *READ)
     chart.is_refused(operator, *RUN)
     role = ("create", "role", "mine", "--verb=get", "--resource=secrets")

@@ -50,7 +50,7 @@ def headrace(*words: str) -> tuple[int, str]:
 
 def mm2(verb: str, *words: str) -> dict[str, Any]:
     """Run ``headrace flow import mm2`` or ``export mm2``, and return its report."""
-    code, printed = headrace(verb, "mm2", *words, "--quiet-seconds", "1", "-o", "json")
+    code, printed = headrace("flow", verb, "mm2", *words, "--quiet-seconds", "1", "-o", "json")
     assert code == 0, printed
     found: dict[str, Any] = json.loads(printed)
     return found
@@ -136,10 +136,19 @@ def test_each_goes_on_where_the_other_stopped(tmp_path: Path, wait_until: WaitUn
                 code, printed = headrace("flow", "import", "mm2", "-f", str(file))
                 assert (code, "--again" in printed) == (3, True), printed
                 imported = ("-f", str(file), "--again")
-                dry_run = ("import", "mm2", *imported, "--dry-run")  # its worker is missed first
+                dry_run = (
+                    "flow",
+                    "import",
+                    "mm2",
+                    *imported,
+                    "--dry-run",
+                )  # its worker is missed first
                 wait_until(lambda: headrace(*dry_run)[0] == 0)
-                again = goes_on(mm2("import", *imported), topic)
+                done_again = mm2("import", *imported)
+                again = goes_on(done_again, topic)
             doubled = sum(before[n] - again[n] for n in again)
+            here = [one for one in done_again["partitions"] if one["topic"] == topic]
+            assert sum(one["alreadyOnTarget"] for one in here) == doubled
             with FlowRun(tmp_path, [flow]) as run:
                 wait_until(run.status)
                 assert headrace("flow", "resume", name)[0] == 0, "it was stopped by the command"

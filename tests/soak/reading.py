@@ -30,6 +30,7 @@ from headrace.errors import Retriable
 from headrace.kafka import Admin, KafkaError, KafkaException, Position, assign, make_consumer
 from headrace.kafka.wire import Batch, split_batches
 from headrace.replication import Progress, ProgressKey
+from headrace.replication.ancestry import is_ancestry
 from headrace.replication.first_start import is_first_start
 from headrace.sandbox import SandboxCluster
 
@@ -196,7 +197,7 @@ def _progress(target: SandboxCluster) -> dict[tuple[str, int], list[Stored]]:
     """Return the history of progress in the active segment, which is never compacted."""
     history: dict[tuple[str, int], list[Stored]] = defaultdict(list)
     for entry in read_entries(target, PROGRESS):
-        if entry.value and not is_first_start(entry.key):
+        if entry.value and not (is_first_start(entry.key) or is_ancestry(entry.key)):
             key, progress = ProgressKey.decode(entry.key), Progress.decode(entry.value)
             task, _, driver = progress.owner.partition(" on ")
             task = task.rpartition("/")[2]  # without its namespace, as in the log

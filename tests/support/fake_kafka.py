@@ -674,6 +674,7 @@ class FakeConsumer:
 
     def __init__(self, cluster: FakeCluster, settings: Mapping[str, Any] | None) -> None:
         self._cluster = cluster
+        self._committed = (settings or {}).get("isolation.level") != "read_uncommitted"
         self.positions: dict[TopicPartition, int] = {}
         self._epochs: dict[TopicPartition, int] = {}
         self._reported: dict[TopicPartition, int] = {}
@@ -738,7 +739,7 @@ class FakeConsumer:
         if not log.start <= offset <= log.end:
             del self.positions[at]  # as librdkafka: it fetches no more of it
             return FakeMessage(at, offset, error=KafkaError(KafkaError._AUTO_OFFSET_RESET))
-        while offset < log.stable_end:
+        while offset < (log.stable_end if self._committed else log.end):
             if offset == log.unreadable_at:
                 return None
             record = log.at(offset)
@@ -786,7 +787,7 @@ class FakeKafka:
     def _admin(self, access: ClusterAccess) -> FakeCluster:
         return self.clusters[access.alias]
 
-    def _consumer(self, access: ClusterAccess, settings: Any = None, **_: Any) -> FakeConsumer:
+    def _consumer(self, access: ClusterAccess, settings: Any = None, *_: Any) -> FakeConsumer:
         cluster = self.clusters[access.alias]
         cluster.consumers.append(consumer := FakeConsumer(cluster, settings))
         return consumer

@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import timedelta
 from typing import Any
 
 from kio.schema.errors import ErrorCode
@@ -11,7 +12,7 @@ from kio.schema.fetch.v13 import response as fetch
 from kio.schema.list_offsets.v7 import response as listed
 from kio.schema.offset_for_leader_epoch.v4 import response as ends
 from kio.schema.types import BrokerId, ProducerId, TopicName
-from kio.static.primitive import Records, i32, i64
+from kio.static.primitive import Records, i32, i32Timedelta, i64
 from support.batches import record_batch
 from support.fake_broker import (
     NOT_THROTTLED,
@@ -100,6 +101,8 @@ class FakeSource:
         """Node, and its request."""
         self.silent: set[int] = set()
         """Partitions whose fetches are not answered."""
+        self.delays_s: list[float] = []
+        """Delays of a quota, one for each request, with which brokers answer without data."""
         self.sessions = 0
         self.session_error = ErrorCode.none
         self.twice = False
@@ -148,6 +151,10 @@ class FakeSource:
         message = request.message
         with self._changed:
             self.fetches.append((node, message))
+            if self.delays_s:
+                delay = i32Timedelta.parse(timedelta(seconds=self.delays_s.pop(0)))
+                empty = self._response(request, ErrorCode.none, 0, ())
+                return replace(empty, throttle_time=delay)
             if self.session_error is not ErrorCode.none:
                 code, self.session_error = self.session_error, ErrorCode.none
                 return self._response(request, code, 0, ())

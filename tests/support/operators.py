@@ -21,10 +21,12 @@ RULES_OF_TESTS = RULES.with_name("mirror-test-rules.yaml")
 RULES_OF_CHAOS = RULES.with_name("chaos-rules.yaml")
 RULES_OF_REHEARSALS = RULES.with_name("rehearsal-rules.yaml")
 RULES_OF_EXECUTORS = RULES.with_name("executor-rules.yaml")
+RULES_OF_DRIVERS = RULES.with_name("driver-rules.yaml")
 ACCOUNT = "headrace-operator"
 CHAOS_ROLE = "headrace-operator-chaos"
 REHEARSAL_ROLE = "headrace-operator-rehearsal"
 EXECUTOR_ROLE = "headrace-operator-executors"
+DRIVER_ROLE = "headrace-operator-drivers"
 END_WITHIN_S = WITHIN_S
 READING = {"get", "list", "watch"}
 
@@ -75,6 +77,8 @@ def give_rights(
     without: str = "",
     *,
     everywhere: bool = False,
+    lease: str = ACCOUNT,
+    account_of: str = "",
     chaos: bool = False,
     rehearsal: bool = False,
     mirror_tests: bool = True,
@@ -82,14 +86,17 @@ def give_rights(
     """Create the operator's account in ``namespace``.
 
     ``without`` removes a permission, such as ``watch pods``. The permissions are for that
-    namespace, or ``everywhere``. ``chaos``, ``rehearsal`` and ``mirror_tests`` have the effect of
-    the chart's ``chaos.enabled``, ``rehearsal.enabled`` and ``mirrorTests.enabled``.
+    namespace, or ``everywhere``, and to write ``lease``. With ``account_of`` they are for the
+    account of that other namespace. ``chaos``, ``rehearsal`` and
+    ``mirror_tests`` have the effect of the chart's ``chaos.enabled``, ``rehearsal.enabled`` and
+    ``mirrorTests.enabled``.
     """
     rules: list[dict[str, Any]] = [
         *yaml.safe_load(RULES.read_text()),
         *(yaml.safe_load(RULES_OF_TESTS.read_text()) if mirror_tests else []),
     ]
     kind = "ClusterRole" if everywhere else "Role"
+    rules.append(_fix(api_server, namespace, kind, DRIVER_ROLE, RULES_OF_DRIVERS))
     if mirror_tests:
         rules.append(_fix(api_server, namespace, kind, EXECUTOR_ROLE, RULES_OF_EXECUTORS))
     if chaos:
@@ -98,24 +105,35 @@ def give_rights(
         rules.append({"apiGroups": ["headrace.dev"], **patch})
     if rehearsal:
         rules.append(_fix(api_server, namespace, kind, REHEARSAL_ROLE, RULES_OF_REHEARSALS))
+    of_lease = {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"]}
+    leading: list[dict[str, Any]] = [
+        of_lease | {"resourceNames": [lease], "verbs": ["get", "update"]},
+        of_lease | {"verbs": ["create"]},
+    ]
     missing_verb, _, resource = without.partition(" ")
-    for rule in rules:
+    for rule in (*rules, *leading):
         if resource in rule["resources"] and missing_verb in rule["verbs"]:
             rule["verbs"].remove(missing_verb)
-    rbac = "rbac.authorization.k8s.io"
-    named = {"name": ACCOUNT}
     api_server.apply(
-        {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": named},
-        {"apiVersion": f"{rbac}/v1", "kind": kind, "metadata": named, "rules": rules},
-        {
-            "apiVersion": f"{rbac}/v1",
-            "kind": f"{kind}Binding",
-            "metadata": named,
-            "roleRef": {"apiGroup": rbac, "kind": kind, "name": ACCOUNT},
-            "subjects": [{"kind": "ServiceAccount", "name": ACCOUNT, "namespace": namespace}],
-        },
+        {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": ACCOUNT}},
+        *_bound_role(kind, ACCOUNT, rules, account_of or namespace),
+        *_bound_role("Role", f"{lease}-lease", leading, account_of or namespace),
         namespace=namespace,
     )
+
+
+def _bound_role(
+    kind: str, name: str, rules: list[dict[str, Any]], namespace: str
+) -> list[dict[str, Any]]:
+    """Return a role and its binding to the operator's account in ``namespace``."""
+    rbac = "rbac.authorization.k8s.io"
+    named = {"apiVersion": f"{rbac}/v1", "metadata": {"name": name}}
+    subject = {"kind": "ServiceAccount", "name": ACCOUNT, "namespace": namespace}
+    bound = {"roleRef": {"apiGroup": rbac, "kind": kind, "name": name}, "subjects": [subject]}
+    return [
+        named | {"kind": kind, "rules": rules},
+        named | {"kind": f"{kind}Binding"} | bound,
+    ]
 
 
 def _fix(api_server: ApiServer, namespace: str, kind: str, name: str, file: Path) -> dict[str, Any]:
@@ -149,7 +167,7 @@ def running_operator(
     log = folder / f"{identity}.log"
     command = [sys.executable, "-m", "headrace", "operator", f"--lease-namespace={namespace}"]
     command += ["--all-namespaces"] if everywhere else [f"--namespace={namespace}"]
-    command += [f"--executor-role={EXECUTOR_ROLE}"]
+    command += [f"--driver-role={DRIVER_ROLE}", f"--executor-role={EXECUTOR_ROLE}"]
     command += [f"--chaos-role={CHAOS_ROLE}"] if chaos else []
     command += ["--network-policy"] if network_policy else []
     command += arguments

@@ -23,7 +23,7 @@ PORT = 8080
 
 # A driver's permissions, and nothing else.
 RULES = [
-    {"apiGroups": [GROUP], "resources": ["replicationflows"], "verbs": ["get", "list", "watch"]},
+    {"apiGroups": [GROUP], "resources": ["replicationflows"], "verbs": ["list", "watch"]},
     {
         "apiGroups": [GROUP],
         "resources": ["replicationtasks"],

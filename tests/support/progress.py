@@ -6,6 +6,7 @@ from support.records import read
 
 from headrace.api import ClusterAccess, progress_topic
 from headrace.replication import Progress, ProgressKey
+from headrace.replication.ancestry import is_ancestry
 from headrace.replication.first_start import is_first_start
 
 
@@ -16,6 +17,6 @@ def progress_records(
     for records in read(target, topic).values():
         for record in records:
             key = record.key or b""
-            if not is_first_start(key):
+            if not (is_first_start(key) or is_ancestry(key)):
                 value = record.value
                 yield ProgressKey.decode(key), Progress.decode(value) if value else None

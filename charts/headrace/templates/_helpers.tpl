@@ -18,6 +18,10 @@
 {{- end }}
 
 {{- /* Of roles that the operator may bind, as above; no operator's name ends like them. */}}
+{{- define "headrace.driverRole" -}}
+{{- include "headrace.fixedRole" (list . "drivers") }}
+{{- end }}
+
 {{- define "headrace.chaosRole" -}}
 {{- include "headrace.fixedRole" (list . "chaos") }}
 {{- end }}
@@ -124,6 +128,7 @@ app.kubernetes.io/component: operator
 {{- if and .Values.mirrorTests.enabled (ne $spark "{}") }}
 - {{ printf "--spark-defaults=%s" $spark | quote }}
 {{- end }}
+- --driver-role={{ include "headrace.driverRole" . }}
 {{- if .Values.driver.networkPolicy }}
 - --network-policy
 {{- end }}

@@ -180,6 +180,9 @@ class Reason(StrEnum):
     """The source cluster does not answer, or not about some partitions."""
     TARGET_UNREACHABLE = "TargetUnreachable"
     """The target cluster does not answer, or does not acknowledge records of some partitions."""
+    THROTTLED = "Throttled"
+    """A quota of the brokers delays data that the flow needs at its start; the message says how
+    much was read."""
     SECRET_MISSING = "SecretMissing"
     """A Secret that the flow names, or a key of it, does not exist; recovers when it does."""
     AUTHENTICATION_FAILED = "AuthenticationFailed"

@@ -340,6 +340,12 @@ def audits_topic(source_alias: str) -> str:
     return f"{_OURS}audits.{source_alias}.internal"
 
 
+def is_progress_topic(topic: str) -> bool:
+    """Return True for the progress topic of any source."""
+    prefix, suffix = progress_topic("").split("..")
+    return topic.startswith(f"{prefix}.") and topic.endswith(f".{suffix}")
+
+
 def acls_topic(source_alias: str) -> str:
     """Return the topic of the target that lists the ACLs which flows from this source added."""
     return f"{_OURS}acls.{source_alias}.internal"

@@ -114,6 +114,12 @@ _Defaults = TypeVar("_Defaults", bound=Model)
 )
 @click.option("--network-policy", is_flag=True, help="NetworkPolicy for each flow's drivers.")
 @click.option(
+    "--driver-role",
+    metavar="ROLE",
+    help="Role of all drivers: a ClusterRole; with --namespace a Role there. [default: one for "
+    "each flow, with permissions of the operator]",
+)
+@click.option(
     "--chaos-role",
     metavar="ROLE",
     help="Role of the Jobs that carry out spec.chaos: a ClusterRole; with --namespace a Role "
@@ -174,6 +180,7 @@ def command(
     driver_defaults: str,
     spark_defaults: str,
     network_policy: bool,
+    driver_role: str | None,
     chaos_role: str | None,
     rehearsal_role: str | None,
     executor_role: str | None,
@@ -207,6 +214,7 @@ def command(
             network_policy=network_policy,
             driver_defaults=drivers,
             chaos=chaos_role is not None,
+            driver_role=_role(driver_role, everywhere=all_namespaces),
         ),
         max_concurrent_rollouts=max_concurrent_rollouts,
         tests=None

@@ -76,7 +76,7 @@ def _raise_mistakes(tasks: Sequence[Any], once: bool) -> None:
         error = task.status.last_error
         if task.status.phase != "Failed" or error is None:
             continue
-        if error.reason in ("InvalidSpec", "TargetTaken", "LoopFound"):
+        if error.reason in ("InvalidSpec", "TargetTaken"):
             raise InvalidSpec(error.message)
         if once and task.status.restarts:
             raise Fatal(f"{task.metadata.name} failed: {error.message}")

@@ -4,7 +4,6 @@ from headrace.connect.runtime.figures import CommitCounts, UnitFigures
 from headrace.connect.runtime.herder import (
     EpochAltered,
     Herder,
-    LoopFound,
     TargetTaken,
     TaskConflict,
 )
@@ -17,7 +16,6 @@ __all__ = [
     "DriverIdentity",
     "EpochAltered",
     "Herder",
-    "LoopFound",
     "Role",
     "TargetTaken",
     "TaskConflict",

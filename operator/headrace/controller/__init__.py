@@ -11,14 +11,14 @@ MirrorTests.
 """
 
 from headrace.controller.flow_children import FlowSettings
-from headrace.controller.mirror_tests import FixedRole, Images, SparkDefaults, TestSettings
+from headrace.controller.mirror_tests import Images, SparkDefaults, TestSettings
 from headrace.controller.operator import (
     OPERATOR_LEASE,
     OperatorOptions,
     check_operator,
     run_operator,
 )
-from headrace.controller.resources import DriverDefaults
+from headrace.controller.resources import DriverDefaults, FixedRole
 
 __all__ = [
     "OPERATOR_LEASE",

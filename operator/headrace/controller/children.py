@@ -94,6 +94,8 @@ class _Applied:
 
     A flow that is created again finds the children of the earlier one.
     """
+    flow: str
+    """Name of the owning flow."""
     digest: str
     """Digest of the manifest."""
     fields: str
@@ -151,7 +153,9 @@ class Children:
         if applied is None or applied.changed or applied.owner != owner:
             await self._take_over(name, await check_name(self._client, flow, manifest))
         written = await self._client.apply(manifest, manager=OPERATOR_MANAGER)
-        self._applied[name] = _Applied(owner, wanted, _our_fields(written), _version(written))
+        self._applied[name] = _Applied(
+            owner, flow.metadata.name, wanted, _our_fields(written), _version(written)
+        )
         if name[0] == DEPLOYMENT.name:
             self._deployments[name] = _deployment_state(written, _our_template(written))
         self._record_change(name, written)  # one that another manager made since it was read
@@ -178,7 +182,7 @@ class Children:
         Raise errors as ``Client.delete`` does.
         """
         name = _child(flow, kind)
-        none = _Applied(flow.metadata.uid, "", _our_fields(None))
+        none = _Applied(flow.metadata.uid, flow.metadata.name, "", _our_fields(None))
         if self._applied.get(name) == none:
             return
         there = await self._client.get(kind, *name[1:])
@@ -239,16 +243,16 @@ class Children:
 
     def contested(self, flow: ReplicationFlow) -> list[ContestedChild]:
         """Return a flow's children that other managers change again and again."""
-        names = [_child(flow, kind) for kind in CHILDREN]
         return [
             ContestedChild(f"{name[0]} {name[2]}", managers)
-            for name in names
+            for name in self._children(flow.metadata.namespace, flow.metadata.name)
             if (managers := self._contests.managers(name)) is not None
         ]
 
     def due_s(self, flow: ReplicationFlow) -> float:
         """Return the seconds until a changed child may be reverted, or until a report ends."""
-        return min(self._due_s(_child(flow, kind)) for kind in CHILDREN)
+        names = self._children(flow.metadata.namespace, flow.metadata.name)
+        return min(map(self._due_s, names), default=float("inf"))
 
     def _due_s(self, name: ChildName) -> float:
         applied = self._applied.get(name)
@@ -275,16 +279,20 @@ class Children:
 
     async def verify(self, namespace: str, flow: str) -> None:
         """Read all children of a flow, because kopf misses deletions while its watch is closed."""
-        for name in [name for name in self._applied if name[1:] == (namespace, f"{flow}-driver")]:
+        for name in self._children(namespace, flow):
             self._record_change(name, await self._client.get(_KINDS[name[0]], *name[1:]))
 
     def forget(self, namespace: str, flow: str) -> None:
         """Forget a deleted flow. Its children will also be deleted."""
-        for kind in CHILDREN:
-            name = kind.name, namespace, f"{flow}-driver"
-            self._applied.pop(name, None)
-            self._deployments.pop(name, None)
+        for name in self._children(namespace, flow):
+            self._applied.pop(name)
             self._contests.forget(name)
+        self._deployments.pop((DEPLOYMENT.name, namespace, f"{flow}-driver"), None)
+
+    def _children(self, namespace: str, flow: str) -> list[ChildName]:
+        """Return the names of the applied children of a flow."""
+        applied = self._applied.items()
+        return [name for name, one in applied if (name[1], one.flow) == (namespace, flow)]
 
 
 def _revision(replica_set: Object) -> int:

@@ -47,6 +47,7 @@ _FAILURES = (
     Reason.REFUSED,
     Reason.SOURCE_UNREACHABLE,
     Reason.TARGET_UNREACHABLE,
+    Reason.THROTTLED,
 )
 """Reasons that are warnings although the flow is not stalled. The operator retries."""
 _QUIET_S = 60.0

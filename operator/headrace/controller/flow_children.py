@@ -21,6 +21,7 @@ from headrace.controller.queue import SOON_S
 from headrace.controller.resources import (
     CONNECTORS,
     DriverDefaults,
+    FixedRole,
     build_children,
     build_deployment,
     build_unit,
@@ -243,6 +244,8 @@ class FlowSettings:
     driver_defaults: DriverDefaults = field(default_factory=DriverDefaults)
     chaos: bool = False
     """True if mirror tests may break drivers."""
+    driver_role: FixedRole | None = None
+    """Role of the drivers. If None, the operator grants its own permissions."""
 
 
 class FlowChildren:
@@ -264,6 +267,7 @@ class FlowChildren:
             settings.driver_image,
             network_policy=settings.network_policy,
             chaos=settings.chaos,
+            driver_role=settings.driver_role,
             tasks=tasks,
         ):
             if manifest["kind"] == DEPLOYMENT.name and self.waits(flow):

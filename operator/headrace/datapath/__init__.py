@@ -30,11 +30,12 @@ from headrace.datapath.lane import (
 )
 from headrace.datapath.mover import BatchMover
 from headrace.datapath.preserved.mover import PreservedMover
-from headrace.datapath.progress import PARTITIONS, ProgressLog
+from headrace.datapath.progress import ANCESTRY_PARTITION, PARTITIONS, ProgressLog
 from headrace.datapath.record_consumer import ReadRecord, RecordConsumer
 from headrace.datapath.storing import ANSWER_S, Storing
 
 __all__ = [
+    "ANCESTRY_PARTITION",
     "ANSWER_S",
     "KAFKA",
     "PARTITIONS",

@@ -18,6 +18,7 @@ from headrace.kafka import (
     Admin,
     RecordProducer,
     RightsAdmin,
+    Throttled,
 )
 from headrace.logs import get_logger
 from headrace.replication import RecordChanges
@@ -77,6 +78,11 @@ def make_mover(
     )
 
 
+def raise_throttled(error: Throttled) -> None:
+    """Raise the error. Drivers report it, and continue to read with the same client."""
+    raise error
+
+
 @dataclass(frozen=True)
 class Clients:
     """Factories of Kafka clients. Tests replace them with factories of a fake cluster."""
@@ -90,6 +96,9 @@ class Clients:
     )
     acls: Callable[[ClusterAccess], AclAdmin] = AclAdmin
     rights: Callable[[ClusterAccess], RightsAdmin] = RightsAdmin
+    on_throttled: Callable[[Throttled], None] = raise_throttled
+    """Called about every ten seconds while a quota delays an internal topic that is being read. If
+    it returns, the caller continues to wait."""
 
 
 KAFKA = Clients()

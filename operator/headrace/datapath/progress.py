@@ -1,14 +1,14 @@
 """Progress topic, which a thread reads into a table."""
 
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from math import inf
-from typing import NamedTuple
 
 from headrace.api import ClusterAccess, TopicPartition, earlier_name, progress_topic
 from headrace.datapath.clients import Clients
 from headrace.datapath.record_consumer import ReadRecord
 from headrace.datapath.storing import ANSWER_S, Storing
+from headrace.datapath.undecided import Stored, Undecided
 from headrace.errors import Fatal, HeadraceError, Retriable
 from headrace.kafka import (
     COMPARED_WITHIN_S,
@@ -16,6 +16,7 @@ from headrace.kafka import (
     Position,
     Renewal,
     Renewed,
+    Throttle,
     assign,
     ensure_topic,
     partition_of,
@@ -23,58 +24,20 @@ from headrace.kafka import (
 )
 from headrace.logs import get_logger
 from headrace.replication import OwnerProducer, Progress, ProgressKey
+from headrace.replication.ancestry import AncestryKey, AncestryTable, Descent, is_ancestry
 from headrace.replication.first_start import FirstStart, FirstStartKey, FirstStarts
 from headrace.replication.progress import Writers, writers_after
-from headrace.replication.reconcile import Decided
 from headrace.timing import Clock
-
-
-class Stored(NamedTuple):
-    """Record of the progress topic."""
-
-    key: ProgressKey
-    progress: Progress
-    time_ms: int
-    offset: int
-
-
-class Undecided:
-    """Progress records of transactions whose outcome is not known. Not thread-safe."""
-
-    def __init__(self) -> None:
-        self._records: dict[int, dict[int, Stored]] = {}
-
-    def __len__(self) -> int:
-        return sum(len(records) for records in self._records.values())
-
-    def add(self, partition: int, record: Stored) -> None:
-        """Add a record. Call it in the order of offsets for each partition."""
-        self._records.setdefault(partition, {})[record.offset] = record
-
-    @property
-    def first(self) -> dict[int, int]:
-        """Offset of the first undecided record of each partition that has one."""
-        return {partition: min(records) for partition, records in self._records.items() if records}
-
-    def decide(self, partition: int, decided: Iterable[Decided]) -> Iterator[Stored]:
-        """Yield the committed records in the order of their log, and remove the aborted ones."""
-        records = self._records.get(partition, {})
-        committed = {
-            offset: one.committed for one in decided for offset in one.offsets if offset in records
-        }
-        for offset in sorted(committed):
-            record = records.pop(offset)
-            if committed[offset]:
-                yield record
-
 
 log = get_logger(__name__)
 
 # This number is permanent, because a key's partition depends on it.
 PARTITIONS = 8
 
+ANCESTRY_PARTITION = 0
+"""Partition with all records of ``AncestryKey``. Flows whose source is this target read only it."""
+
 _AS_IT_IS = {
-    "auto.offset.reset": "earliest",
     # A read-committed consumer would see nothing that was stored after the first record of a frozen
     # transaction of another task, until that transaction times out. No owner could take over during
     # that time. Progress that was stored in a transaction is marked as such; it counts once its
@@ -125,6 +88,7 @@ class ProgressLog:
         self._unreadable: dict[ProgressKey, tuple[int, str]] = {}
         """Last stored value that cannot be read: its Unix time in ms, and the reason."""
         self._first_starts = FirstStarts()
+        self._ancestry = AncestryTable()
         self._writers: dict[ProgressKey, Writers] = {}
         self._overtaken: set[ProgressKey] = set()
         self._stored_at: dict[str, float] = {}
@@ -138,6 +102,7 @@ class ProgressLog:
         """Whether the topic was read to its end once."""
         self._changed = threading.Condition()
         self._stop = threading.Event()
+        self._throttle = Throttle(clock)
         self._silent = threading.Event()
         """Set if the consumer returns nothing although there is data. The consumer is then
         replaced."""
@@ -168,6 +133,7 @@ class ProgressLog:
 
         Raises:
             Retriable: Reading takes longer than ``timeout_s``.
+            Throttled: The reason is a quota, and ``on_throttled`` of the clients raises it.
         """
         self._read_earlier(timeout_s)
         ends = self._ends()
@@ -176,16 +142,10 @@ class ProgressLog:
         if not self.was_read or any(end < before[at.partition] for at, end in ends.items()):
             self._admin.check_brokers(COMPARED_WITHIN_S)  # a foreign broker may have responded
             ends = self._ends()
-        with self._changed:
-            if not self._changed.wait_for(
-                lambda: all(self._read[at.partition] >= end for at, end in ends.items()), timeout_s
-            ):
-                if self._read == before:
-                    self._silent.set()
-                raise Retriable(
-                    f"could not read {self.topic} on {self._admin.name} to its end "
-                    f"within {timeout_s:.0f} s"
-                )
+        while not self._reaches(ends, timeout_s):
+            tried = f"read {self.topic} on {self._admin.name} to its end"
+            read = sum(min(self._read[at.partition], end) for at, end in ends.items())
+            self._clients.on_throttled(self._throttle.error(tried, read, sum(ends.values())))
         self._decide()
         with self._changed:
             self.was_read = True
@@ -193,6 +153,22 @@ class ProgressLog:
     def _ends(self) -> dict[TopicPartition, int]:
         return self._admin.offsets(
             [TopicPartition(self.topic, number) for number in range(PARTITIONS)], Position.LATEST
+        )
+
+    def _reaches(self, ends: Mapping[TopicPartition, int], timeout_s: float) -> bool:
+        """Wait until these ends are read. Return False if brokers throttle the consumer."""
+        with self._changed:
+            before = dict(self._read)
+            if self._changed.wait_for(
+                lambda: all(self._read[at.partition] >= end for at, end in ends.items()), timeout_s
+            ):
+                return True
+            if self._throttle.active:
+                return False
+            if self._read == before:
+                self._silent.set()
+        raise Retriable(
+            f"could not read {self.topic} on {self._admin.name} to its end within {timeout_s:.0f} s"
         )
 
     def get(self, key: ProgressKey, reset_ms: int = 0) -> Progress | None:
@@ -274,13 +250,15 @@ class ProgressLog:
             {key.encode(): progress.encode() for key, progress in entries.items()}, timeout_s
         )
 
-    def _send(self, records: Mapping[bytes, bytes], timeout_s: float) -> Storing:
+    def _send(
+        self, records: Mapping[bytes, bytes | None], timeout_s: float, partition: int = -1
+    ) -> Storing:
         tried = f"write progress to {self.topic} on {self._admin.name}"
         producer = self._producer.get()
         storing = Storing(producer.poll, self._clock, tried, len(records), timeout_s)
         with translated(tried):
             for key, value in records.items():
-                producer.produce(self.topic, value, key, on_delivery=storing.delivered)
+                producer.produce(self.topic, value, key, partition, on_delivery=storing.delivered)
         return storing
 
     def first_start(self, key: FirstStartKey) -> FirstStart | None:
@@ -295,6 +273,20 @@ class ProgressLog:
             Retriable: The acknowledgement does not arrive within ``ANSWER_S``.
         """
         self._send(first.encode(key, time_ms), ANSWER_S).wait()
+
+    def hops(self, flow: AncestryKey, now_ms: int) -> dict[str, Descent]:
+        """Return the hops of a flow by source topic, as ``AncestryTable.of_flow`` does."""
+        with self._changed:
+            return self._ancestry.of_flow(flow, now_ms)
+
+    def all_hops(self) -> dict[AncestryKey, Descent]:
+        """Return the hops of all flows that store progress in this topic."""
+        with self._changed:
+            return dict(self._ancestry.descents)
+
+    def send_ancestry(self, records: Mapping[bytes, bytes | None]) -> Storing:
+        """Store records of ``AncestryKey`` without waiting, as ``send`` does."""
+        return self._send(records, ANSWER_S, ANCESTRY_PARTITION)
 
     def stored(self, source_cluster_id: str) -> dict[ProgressKey, Progress]:
         """Return all progress of a source cluster that can be read."""
@@ -401,7 +393,7 @@ class ProgressLog:
             renewal = Renewal(self._target)
             self._silent.clear()
             try:
-                consumer = self._clients.consumer(self._target, _AS_IT_IS)
+                consumer = self._clients.consumer(self._target, _AS_IT_IS, self._throttle)
             except Retriable as error:
                 log.info("cannot follow progress, tried again", topic=self.topic, why=str(error))
                 self._stop.wait(1)
@@ -456,18 +448,23 @@ class ProgressLog:
         try:
             key = ProgressKey.decode(message.key() or b"")
         except ValueError as error:
-            self._take_first_start(message, str(error))
+            self._take_other(message, str(error))
         else:
             self._note(key, message.value(), message.timestamp()[1], partition, offset)
         self._advance(partition, offset + 1)
 
-    def _take_first_start(self, message: ReadRecord, why: str) -> None:
+    def _take_other(self, message: ReadRecord, why: str) -> None:
+        """Read a record that is not progress of a partition."""
+        key, value = message.key() or b"", message.value()
         try:
             with self._changed:
-                self._first_starts.read(message.key() or b"", message.value())
-        except ValueError:
-            offset = message.offset()
-            log.error("unreadable progress key", topic=self.topic, offset=offset, why=why)
+                if is_ancestry(key):
+                    self._ancestry.read(key, value, message.timestamp()[1])
+                else:
+                    self._first_starts.read(key, value)
+        except ValueError as error:
+            why = f"{why}; {error}" if is_ancestry(key) else why
+            log.error("unreadable progress key", topic=self.topic, offset=message.offset(), why=why)
 
     def _note(
         self, key: ProgressKey, value: bytes | None, time_ms: int, partition: int, offset: int

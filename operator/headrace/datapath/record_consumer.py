@@ -12,7 +12,13 @@ from typing import Any, NamedTuple, Protocol
 from headrace.api import ClusterAccess, TopicPartition
 from headrace.datapath.chunk import Passage, judged
 from headrace.errors import HeadraceError
-from headrace.kafka import KafkaError
+from headrace.kafka import (
+    SMALL_FETCH_BYTES,
+    TIMESTAMP_CREATE_TIME,
+    TIMESTAMP_LOG_APPEND_TIME,
+    KafkaError,
+    Throttle,
+)
 from headrace.kafka.wire import (
     EARLIEST,
     READ_COMMITTED,
@@ -36,6 +42,7 @@ from headrace.kafka.wire import (
 from headrace.timing import Backoff
 
 _FETCH_BYTES = 1 << 20
+_RESPONSE_BYTES = 50 << 20
 _MOST_WAITING = 10_000
 """Number of records that wait for ``poll`` above which nothing more is fetched."""
 _ROOM_S = 0.05
@@ -50,10 +57,15 @@ class ReadRecord(NamedTuple):
     record_value: bytes | None = None
     record_headers: tuple[tuple[str, bytes | None], ...] = ()
     timestamp_ms: int = -1
+    append_time: bool = False
+    """Whether the broker has set the timestamp."""
     problem: KafkaError | None = None
 
     def error(self) -> KafkaError | None:
         return self.problem
+
+    def topic(self) -> str:
+        return self.at.topic
 
     def partition(self) -> int:
         return self.at.partition
@@ -71,8 +83,9 @@ class ReadRecord(NamedTuple):
         return list(self.record_headers)
 
     def timestamp(self) -> tuple[int, int]:
-        """Return 1, for any kind of timestamp, and the Unix time in ms."""
-        return 1, self.timestamp_ms
+        """Return the kind of the timestamp, and the Unix time in ms."""
+        kind = TIMESTAMP_LOG_APPEND_TIME if self.append_time else TIMESTAMP_CREATE_TIME
+        return kind, self.timestamp_ms
 
 
 class _Place(Protocol):
@@ -96,14 +109,19 @@ class RecordConsumer:
     """
 
     def __init__(
-        self, cluster: ClusterAccess, settings: Mapping[str, object] | None = None
+        self,
+        cluster: ClusterAccess,
+        settings: Mapping[str, object] | None = None,
+        throttle: Throttle | None = None,
     ) -> None:
         """Create a consumer without connections.
 
         ``isolation.level`` is the only one of librdkafka's ``settings`` that has an effect.
+        ``throttle`` receives the delays of brokers. A consumer may share it with an earlier one.
         """
         level = (settings or {}).get("isolation.level")
         self._isolation = READ_UNCOMMITTED if level == "read_uncommitted" else READ_COMMITTED
+        self._throttle = throttle or Throttle(time)
         self._loop = EventLoop()
         self._cluster = ClusterClient(self._loop, cluster)
         self._offsets: dict[TopicPartition, int] = {}
@@ -118,6 +136,11 @@ class RecordConsumer:
         """Read these partitions, each from its offset on. Call it once."""
         self._offsets = {TopicPartition(one.topic, one.partition): one.offset for one in places}
         self._follow_leaders()
+
+    def incremental_unassign(self, places: Iterable[_Place], /) -> None:
+        """Read no more of these partitions. Records that were fetched are still returned."""
+        for one in places:
+            self._offsets.pop(TopicPartition(one.topic, one.partition), None)
 
     def poll(self, timeout_s: float) -> ReadRecord | None:
         """Return the next record or event. Return None if none arrives within ``timeout_s``."""
@@ -169,8 +192,10 @@ class RecordConsumer:
         while not self._closed and (wanted := self._wanted(leader)):
             try:
                 connection = await self._cluster.connection(leader, "records")
-                call = fetch_call(wanted, isolation=self._isolation)
+                most = SMALL_FETCH_BYTES if self._throttle.seen else _RESPONSE_BYTES
+                call = fetch_call(wanted, isolation=self._isolation, max_bytes=most)
                 response = await connection.send(call)
+                self._throttle.announce(response.throttle_ms / 1000)
                 try:
                     answers = [await self._take(one, wanted) for one in response.partitions]
                 finally:
@@ -210,7 +235,7 @@ class RecordConsumer:
         names = {asked.topic_id: asked.topic for asked in wanted}
         at = TopicPartition(one.topic or names.get(one.topic_id, ""), one.partition)
         if at not in self._offsets:
-            return False
+            return bool(at.topic)  # it was unassigned during the request
         match fetch_outcome(one.error):
             case FetchOutcome.FETCHED:
                 return self._read_batches(at, one)
@@ -242,6 +267,7 @@ class RecordConsumer:
                                     found.value,
                                     found.headers,
                                     found.timestamp_ms,
+                                    batch.magic == 2 and batch.log_append_time,
                                 )
                             )
                 self._offsets[at] = max(self._offsets[at], batch.last_offset + 1)

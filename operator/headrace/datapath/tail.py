@@ -10,7 +10,7 @@ from typing import NamedTuple
 from headrace.api import ClusterAccess, TopicPartition
 from headrace.datapath.chunk import HeldBatches, Passage, Why, judged
 from headrace.errors import GaveUp, HeadraceError, Retriable
-from headrace.kafka import AccessDenied
+from headrace.kafka import SMALL_FETCH_BYTES, AccessDenied
 from headrace.kafka.wire import (
     EARLIEST,
     HEADER_BYTES,
@@ -46,6 +46,7 @@ from headrace.timing import Backoff
 
 _CHUNK_BYTES = 1 << 20
 _WAIT_MS = 100
+_UNKNOWN_END = 1 << 62
 
 
 class _Chunk(NamedTuple):
@@ -84,9 +85,13 @@ class Tail:
     def __init__(
         self, cluster: ClusterClient, at: TopicPartition, offset: int, *, patience_s: float
     ) -> None:
-        """Create a tail; ``patience_s`` is the maximum time without records or a response."""
+        """Create a tail; ``patience_s`` is the maximum time without records or a response.
+
+        Delays of a quota, which brokers announce, do not count.
+        """
         self._cluster, self._at, self._start, self._offset = cluster, at, offset, offset
         self._patience_s = patience_s
+        self._chunk_bytes, self._delayed_until_s = _CHUNK_BYTES, 0.0
         self.leader_epoch = -1
         """Leader epoch of the last record read; -1 if there is none, or if it is unknown."""
         self.stamped = False
@@ -153,13 +158,15 @@ class Tail:
         while True:
             try:
                 fetching = start(self._fetch(isolation, deadline_s))
-                chunk = loop.wait(fetching, 2 * self._patience_s)
+                delay_s = max(0.0, self._delayed_until_s - loop.now_s())
+                chunk = loop.wait(fetching, delay_s + 2 * self._patience_s)
             except GaveUp as error:
                 raise Retriable(f"could not read {self._at}: {error}") from error
             if chunk.batches:
                 return chunk
             if isolation == READ_COMMITTED and self._offset >= chunk.stable_end:
                 return chunk
+            deadline_s = max(deadline_s, self._delayed_until_s + self._patience_s)
             if loop.now_s() >= deadline_s:
                 raise Retriable(
                     f"nothing came of {self._at} on {self._cluster.name} from offset "
@@ -177,7 +184,7 @@ class Tail:
                         topic.id,
                         at.partition,
                         self._offset,
-                        _CHUNK_BYTES,
+                        self._chunk_bytes,
                         led.epoch,
                         topic=at.topic,
                     )
@@ -210,6 +217,11 @@ class Tail:
         call = fetch_call([wanted], isolation=isolation, max_wait_ms=_WAIT_MS)
         response = await connection.send(call)
         try:
+            if response.throttle_ms and not response.partitions:
+                now_s = self._cluster.loop.now_s()
+                self._delayed_until_s = now_s + response.throttle_ms / 1000
+                self._chunk_bytes = SMALL_FETCH_BYTES
+                return _Chunk([], [], _UNKNOWN_END)
             for one in response.partitions:
                 outcome = fetch_outcome(one.error)
                 tried = f"read {self._at} of {self._cluster.name} from offset {self._offset} on"

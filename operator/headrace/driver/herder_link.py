@@ -21,7 +21,7 @@ from headrace.api import (
     dump,
     dump_work,
 )
-from headrace.connect import LoopFound, TargetTaken, TaskConflict
+from headrace.connect import TargetTaken, TaskConflict
 from headrace.errors import Fatal, HeadraceError, Retriable
 
 Event = dict[str, Any]
@@ -52,8 +52,6 @@ def _raise_error(answer: Mapping[str, Any]) -> None:
             raise TaskConflict(message, current and ReplicationTask.model_validate(current))
         case "TargetTaken":
             raise TargetTaken(message, answer["topics"])
-        case "LoopFound":
-            raise LoopFound(message)
         case _:
             raise Fatal(message)
 
@@ -100,7 +98,6 @@ class HerderLink:
             type=type,
             tasks={index: [dump_work(one) for one in work] for index, work in tasks.items()},
             targetTopics=target_topics,
-            sourceClusterId=source_cluster_id,
         )
 
     def beat(self) -> None:

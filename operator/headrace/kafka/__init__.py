@@ -6,7 +6,15 @@ librdkafka's errors into headrace's errors, whose messages say what failed and w
 ``journal`` reads and writes the topic in which mirror tests store their progress.
 """
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer
+from confluent_kafka import (
+    TIMESTAMP_CREATE_TIME,
+    TIMESTAMP_LOG_APPEND_TIME,
+    Consumer,
+    KafkaError,
+    KafkaException,
+    Message,
+    Producer,
+)
 
 from headrace.kafka.admin import SHARE, ActiveProducer, Admin, Position, ensure_topic
 from headrace.kafka.admin_requests import COMPARED_WITHIN_S, Renewal, Renewed
@@ -43,6 +51,7 @@ from headrace.kafka.security import (
     protocol,
     read_credentials,
 )
+from headrace.kafka.throttle import SMALL_FETCH_BYTES, Throttle, Throttled
 from headrace.kafka.topic_admin import NO_TOPIC_ID, Topic, TopicConfig, replaced
 from headrace.kafka.wire import BrokerDisk, Committed, NoShareGroups
 
@@ -51,6 +60,9 @@ __all__ = [
     "MECHANISMS",
     "NO_TOPIC_ID",
     "SHARE",
+    "SMALL_FETCH_BYTES",
+    "TIMESTAMP_CREATE_TIME",
+    "TIMESTAMP_LOG_APPEND_TIME",
     "AccessDenied",
     "AclAdmin",
     "ActiveProducer",
@@ -74,6 +86,8 @@ __all__ = [
     "Replicas",
     "RightsAdmin",
     "SecretMissing",
+    "Throttle",
+    "Throttled",
     "Topic",
     "TopicConfig",
     "TopicRights",

@@ -134,6 +134,10 @@ class Assignable(Protocol):
         """Read exactly these partitions, each from its offset on."""
         ...
 
+    def incremental_unassign(self, partitions: list[confluent_kafka.TopicPartition], /) -> None:
+        """Read no more of these partitions."""
+        ...
+
 
 def assign(consumer: Assignable, positions: Iterable[tuple[TopicPartition, int]]) -> None:
     """Assign exactly these partitions to the consumer, each from the given offset."""
@@ -160,7 +164,7 @@ def assign_more(
     )
 
 
-def unassign(consumer: Consumer, partitions: Iterable[TopicPartition]) -> None:
+def unassign(consumer: Assignable, partitions: Iterable[TopicPartition]) -> None:
     """Remove partitions from the consumer. Fetched records of its other partitions are kept."""
     consumer.incremental_unassign([confluent_kafka.TopicPartition(*at) for at in partitions])
 

@@ -23,6 +23,8 @@ from headrace.replication.loops import (
     loop_of_topics,
     loop_sentence,
     may_loop,
+    ring_of_patterns,
+    ring_sentence,
     same_clusters,
     share_addresses,
 )
@@ -127,6 +129,8 @@ __all__ = [
     "may_loop",
     "next_checkpoint",
     "policy_for",
+    "ring_of_patterns",
+    "ring_sentence",
     "same_clusters",
     "settings_of_other_offsets",
     "share_addresses",

@@ -1,7 +1,7 @@
-"""Loops of topics between clusters, within a flow and between two flows."""
+"""Loops of topics between clusters, within a flow and between flows."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -132,6 +132,80 @@ def loop_of_patterns(there: ReplicationFlow, back: ReplicationFlow) -> TopicLoop
     ):
         return TopicLoop(first := min(both), first, first)
     return None
+
+
+_ROUNDS = 3
+"""Number of rounds in which a name grows until it is certain that it grows without end."""
+
+
+_MOST_STEPS = 10_000
+"""Number of copies after which the search for a ring ends. Only a mesh of many clusters whose flows
+copy each other's copies has more. Such flows find a ring when they run."""
+
+
+class RingStep(NamedTuple):
+    """Copy of one topic by one flow."""
+
+    flow: ReplicationFlow
+    topic: str
+    copy: str
+
+
+def ring_of_patterns(flows: Sequence[ReplicationFlow]) -> list[RingStep]:
+    """Return a ring of three or more flows that the topic names and patterns of their specs prove.
+
+    The list is empty if there is none. Patterns are compared as in ``loop_of_patterns``.
+    """
+    directions = {n: _direction(flow) for n, flow in enumerate(flows)}
+    following = {
+        n: [m for m, other in enumerate(flows) if _same(one.spec.target, other.spec.source)]
+        for n, one in enumerate(flows)
+    }
+    done = set[tuple[int, str]]()
+
+    def walk(n: int, topic: str, path: list[tuple[int, str]]) -> list[tuple[int, str]]:
+        step = n, topic
+        if step in path:
+            return path[path.index(step) :]
+        before = [len(one) for m, one in path if m == n]
+        if len(before) > _ROUNDS and before[0] < len(topic):
+            return path
+        if step in done or len(done) > _MOST_STEPS or not directions[n].topics.matches(topic):
+            return []
+        copy = directions[n].policy.target_topic(topic)
+        rings = (walk(m, copy, [*path, step]) for m in following[n])
+        found = next((ring for ring in rings if len({m for m, _ in ring}) > 2), [])
+        done.add(step)
+        return found
+
+    for n, flow in enumerate(flows):
+        renames = flow.spec.replication_policy.renames or {}
+        included = flow.spec.topics.include
+        # A name that begins with a dot is internal, so .* does not represent its topics.
+        examples = {re.sub(r"\.[*+]", "x", pattern) for pattern in included}
+        for topic in sorted({*renames, *renames.values(), *included, *examples}):
+            ring = walk(n, topic, [])
+            exclusions = {frozenset(flows[m].spec.topics.exclude) for m, _ in ring}
+            named = topic not in examples - {*included} and _NAME.fullmatch(topic)
+            if ring and (named or len(exclusions) == 1):
+                return [
+                    RingStep(flows[m], one, directions[m].policy.target_topic(one))
+                    for m, one in ring
+                ]
+    return []
+
+
+def ring_sentence(ring: Sequence[RingStep]) -> str:
+    """Return the message about a ring of flows."""
+    steps = ", ".join(
+        f"flow {flow.metadata.name} copies {topic} of {flow.spec.source.alias} to {copy} of "
+        f"{flow.spec.target.alias}"
+        for flow, topic, copy in ring
+    )
+    return (
+        f"records of {ring[0].topic} would go round: {steps}; exclude the topic in spec.topics of "
+        "one of these flows, or stop one of them (spec.state: Stopped)"
+    )
 
 
 def loop_of_topics(

@@ -10,17 +10,14 @@ from headrace.api import (
     ReplicationTask,
     ReplicationTaskStatus,
     TaskType,
-    TopicPartitions,
-    Work,
     dump,
     has_ended,
     load_work,
 )
-from headrace.connect import LoopFound, TargetTaken
+from headrace.connect import TargetTaken
 from headrace.driver.herder_link import answer_error
 from headrace.errors import HeadraceError
 from headrace.logs import get_logger
-from headrace.replication import CopiedTopics, loop_of_topics, loop_sentence
 from headrace.standalone.fleet import DriverProcess, Fleet
 from headrace.standalone.placement_loop import PlacementLoop
 from headrace.standalone.task_store import TaskStore
@@ -46,8 +43,6 @@ class DriverCalls:
         self._flow, self._store, self._fleet, self._placement = flow, store, fleet, placement
         self._on_owner_changed = on_owner_changed
         self._writers: dict[tuple[str, str], str] = {}  # flow by (target cluster id, topic)
-        self._copied: dict[str, CopiedTopics] = {}
-        """Copied topics by flow, as its source connector wrote them last."""
         self.overdue: dict[str, set[str]] = defaultdict(set)
         """Units that other drivers claimed before a live driver released them, by that driver."""
 
@@ -103,12 +98,7 @@ class DriverCalls:
         tasks = {
             int(index): [load_work(one) for one in work] for index, work in message["tasks"].items()
         }
-        if (type := TaskType(message["type"])) is TaskType.SOURCE_TASK:
-            target_id = next(iter(message["targetTopics"]))
-            copied = CopiedTopics(message["sourceClusterId"], target_id, _topics(tasks.values()))
-            self._refuse_loop(flow, copied)
-            self._copied[flow] = copied
-        changed = self._store.put_tasks(connector, type, tasks)
+        changed = self._store.put_tasks(connector, TaskType(message["type"]), tasks)
         self._writers.update(dict.fromkeys(topics, flow))
         if changed:
             self._placement.request()
@@ -129,17 +119,6 @@ class DriverCalls:
             if writer != flow and not self._has_stopped(writer):
                 raise TargetTaken.by(writer, flow, shared, cluster_id)
 
-    def _refuse_loop(self, flow: str, copied: CopiedTopics) -> None:
-        """Raise ``LoopFound`` if copying these topics makes a loop with another flow.
-
-        Of two such flows, the one that finds its topics later is refused.
-        """
-        for other, back in self._copied.items():
-            if other == flow or self._has_stopped(other):
-                continue
-            if loop := loop_of_topics(self._flow(flow), copied, self._flow(other), back):
-                raise LoopFound(loop_sentence(loop, other))
-
     def _has_stopped(self, flow: str) -> bool:
         """Return True if a flow has stopped. Another flow may then use its target topics."""
         stopped = self._flow(flow).spec.state is FlowState.STOPPED
@@ -148,9 +127,3 @@ class DriverCalls:
             for task in self._store.of_flow(flow)
             if task.spec.type is not TaskType.SOURCE_WATCH
         )
-
-
-def _topics(tasks: Iterable[Iterable[Work]]) -> frozenset[str]:
-    return frozenset(
-        one.topic for work in tasks for one in work if isinstance(one, TopicPartitions)
-    )

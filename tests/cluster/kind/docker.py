@@ -1,5 +1,6 @@
 """Cluster for machines with a Docker engine: kind."""
 
+import json
 import shutil
 import time
 from contextlib import AbstractContextManager, nullcontext, suppress
@@ -8,6 +9,7 @@ from pathlib import Path
 from signal import Signals
 from typing import get_args
 
+from cluster.audit import audit_flags, write_policy
 from cluster.build import CLUSTER, KIND, cluster_binary
 from cluster.component import POLL_INTERVAL_S, START_TIMEOUT_S
 from cluster.kubectl import KubectlError
@@ -25,6 +27,10 @@ NODE = f"{NAME}-control-plane"
 IMAGE = (
     "kindest/node:v1.34.0@sha256:7416a61b42b1662ca6ca89f02028ac133a309a2a30ba309614e8ec94d976dc5a"
 )
+
+
+AUDIT_POLICY, AUDIT_LOG = "/etc/kubernetes/audit/policy.yaml", "/var/log/kubernetes/audit.log"
+"""Files of the node that the API server's container also has."""
 
 
 class Kind(Cluster):
@@ -51,7 +57,8 @@ class Kind(Cluster):
             self.kubeconfig.parent.mkdir(parents=True, exist_ok=True)
             with progress(self._console, f"kind: a cluster of {IMAGE}, which Docker fetches"):
                 create = ("create", "cluster", f"--name={NAME}", f"--image={IMAGE}")
-                run(self._kind, *create, "--wait=120s", kubeconfig)
+                config = f"--config={write_config(self.kubeconfig.parent)}"
+                run(self._kind, *create, config, "--wait=120s", kubeconfig)
         else:
             run(self._kind, "export", "kubeconfig", f"--name={NAME}", kubeconfig)
         for part in get_args(Part):
@@ -85,6 +92,9 @@ class Kind(Cluster):
     def enforcing_policies(self) -> AbstractContextManager[None]:
         return nullcontext()
 
+    def audit_log(self) -> str:
+        return self.in_node("cat", AUDIT_LOG)
+
     @property
     def network(self) -> Path:
         pid = run(self._docker, "inspect", "--format={{.State.Pid}}", NODE).strip()
@@ -111,3 +121,34 @@ class Kind(Cluster):
                 time.sleep(POLL_INTERVAL_S)
             else:
                 return
+
+
+def write_config(folder: Path) -> Path:
+    """Write kind's configuration of a cluster with an audit log, and return its path."""
+    policy, config = folder / "audit.yaml", folder / "config.yaml"
+    write_policy(policy)
+    mounted = [Path(AUDIT_POLICY).parent, Path(AUDIT_LOG).parent]
+    flags = [flag.removeprefix("--") for flag in audit_flags(AUDIT_POLICY, AUDIT_LOG)]
+    of_kubeadm = {
+        "kind": "ClusterConfiguration",
+        "apiServer": {
+            "extraArgs": dict(flag.split("=", 1) for flag in flags),
+            "extraVolumes": [
+                {
+                    "name": f"audit-{number}",
+                    "hostPath": str(path),
+                    "mountPath": str(path),
+                    "pathType": "DirectoryOrCreate",
+                }
+                for number, path in enumerate(mounted)
+            ],
+        },
+    }
+    node = {
+        "role": "control-plane",
+        "kubeadmConfigPatches": [json.dumps(of_kubeadm)],
+        "extraMounts": [{"hostPath": str(policy), "containerPath": AUDIT_POLICY, "readOnly": True}],
+    }
+    kind = {"kind": "Cluster", "apiVersion": "kind.x-k8s.io/v1alpha4", "nodes": [node]}
+    config.write_text(json.dumps(kind))  # JSON is YAML
+    return config

@@ -6,6 +6,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import yaml
+from cluster.audit import audit_flags
 from cluster.commands import IMPATIENT, controllers_command, etcd_command, server_command
 from cluster.component import Daemon, is_ok
 from cluster.kubectl import Kubectl, KubectlError
@@ -14,6 +15,8 @@ from cluster.node.files import CONTAINERD, KUBELET, PROXY, kubeconfig
 from cluster.node.layout import (
     ADMIN,
     API_PORT,
+    AUDIT_LOG,
+    AUDIT_POLICY,
     DNS_PORT,
     ETCD_PEER_PORT,
     ETCD_PORT,
@@ -125,6 +128,7 @@ def _server_flags() -> list[str]:
         f"--kubelet-client-key={PKI / 'admin.key'}",
         f"--kubelet-certificate-authority={PKI / 'ca.crt'}",
         "--kubelet-preferred-address-types=InternalIP",
+        *audit_flags(AUDIT_POLICY, AUDIT_LOG),
     ]
 
 

@@ -5,12 +5,14 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from cluster.audit import write_policy
 from cluster.certificates import Authority, write_key
 from cluster.commands import IMPATIENT
 from cluster.kubectl import write_kubeconfig
 from cluster.node.layout import (
     ADMIN,
     API_PORT,
+    AUDIT_POLICY,
     BRIDGE,
     CGROUP,
     FIRST_POD_IP,
@@ -48,6 +50,7 @@ def write_files(relay_port: int, plugins: Path) -> None:
     authority.sign("apiserver", NODE, servers=(NODE, NODE_IP, SERVICE_IP, *SERVICE_NAMES))
     authority.sign("admin", "admin", "system:masters")
     write_key(PKI / "accounts.key")
+    write_policy(AUDIT_POLICY)
     for name, (user, group) in USERS.items():
         authority.sign(name, user, group)
         url = f"https://{NODE_IP}:{API_PORT}"

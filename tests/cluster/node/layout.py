@@ -14,6 +14,7 @@ MADE = RUN / "made"
 WHOLE = RUN / "whole"
 """File that exists when the cell, its files and the pause image are complete."""
 ADMIN = RUN / "admin.conf"
+AUDIT_POLICY, AUDIT_LOG = RUN / "audit.yaml", LOGS / "audit.log"
 
 BRIDGE = "headrace0"
 """Only interface except loopback. Pods are connected to it."""

@@ -17,7 +17,7 @@ from cluster.node.cell import in_cell, make_cell, remove_cell
 from cluster.node.components import components
 from cluster.node.enforcement import enforcement
 from cluster.node.files import PAUSE_IMAGE, write_files
-from cluster.node.layout import ADMIN, NETWORK, RUNTIME, WHOLE
+from cluster.node.layout import ADMIN, AUDIT_LOG, NETWORK, RUNTIME, WHOLE
 from cluster.node.packages import have_packages, plugin_folder
 from cluster.program import Program, have_programs
 from cluster.real import Cluster, CommandError, Part, run
@@ -116,6 +116,9 @@ class SingleNode(Cluster):
 
     def enforcing_policies(self) -> AbstractContextManager[None]:
         return enforcement(self)
+
+    def audit_log(self) -> str:
+        return AUDIT_LOG.read_text()
 
     @property
     def network(self) -> Path:

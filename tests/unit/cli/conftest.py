@@ -38,7 +38,7 @@ def scene(monkeypatch: pytest.MonkeyPatch) -> Iterator[Scene]:
     """Yield the clusters of the flow, as a command opens them."""
     structlog.reset_defaults()  # an earlier command logs to a stream that is closed by now
     scene = Scene()
-    monkeypatch.setattr("headrace.cli.flow.flow_access.FlowContext", lambda *_: scene.context)
+    monkeypatch.setattr("headrace.cli.flow.flow_access.FlowContext", lambda *_, **__: scene.context)
     yield scene
     scene.close()
 

@@ -26,8 +26,8 @@ from headrace.api import (
     Verdict,
 )
 from headrace.api.conditions import Readiness
+from headrace.controller import FixedRole
 from headrace.controller.mirror_tests import (
-    FixedRole,
     Images,
     RunFacts,
     SparkDefaults,

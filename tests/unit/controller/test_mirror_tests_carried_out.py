@@ -9,9 +9,9 @@ from typing import Any, cast
 import pytest
 
 from headrace.api import PAUSED_BY_ANNOTATION
+from headrace.controller import FixedRole
 from headrace.controller.events import EventRecorder
 from headrace.controller.mirror_tests import (
-    FixedRole,
     Images,
     MirrorTestReconciler,
     TestSettings,

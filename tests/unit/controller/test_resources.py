@@ -4,6 +4,7 @@
 """
 
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,9 @@ from headrace.api.labels import FLOW_LABEL
 from headrace.api.pods import quantity
 from headrace.controller.resources import (
     CONNECTORS,
+    DRIVER_RULES,
     DriverDefaults,
+    FixedRole,
     build_children,
     build_deployment,
     build_unit,
@@ -29,6 +32,7 @@ from headrace.k8s import Object
 
 GOLDEN = Path(__file__).parent / "golden"
 IMAGE = "headrace:golden"
+ROLE = FixedRole("ClusterRole", "headrace-operator-drivers.ops")
 
 
 def read(case: str) -> ReplicationFlow:
@@ -232,8 +236,26 @@ def rules(file: str) -> list[Object]:
     return found
 
 
-def test_the_operator_has_every_right_that_it_gives() -> None:
-    assert rights(given()) - rights(rules("operator")) == set()
+def test_chart_grants_drivers_what_the_operator_would_grant() -> None:
+    assert rules("driver") == list(DRIVER_RULES)
+
+
+def test_operator_that_binds_a_role_has_every_other_permission_that_it_grants() -> None:
+    children = build_children(read("small"), IMAGE, network_policy=False, driver_role=ROLE)
+    (role,) = (one for one in children if one["kind"] == "Role")
+    assert rights(role["rules"]) - rights(rules("operator")) == set()
+    bindings = [one for one in children if one["kind"] == "RoleBinding"]
+    assert [one["roleRef"]["name"] for one in bindings] == [role["metadata"]["name"], ROLE.name]
+    (subject,) = {str(one["subjects"]) for one in bindings}
+    assert "orders-driver" in subject
+
+
+def test_another_role_of_drivers_has_another_binding() -> None:
+    def names(role: FixedRole) -> set[str]:
+        children = build_children(read("small"), IMAGE, network_policy=False, driver_role=role)
+        return {one["metadata"]["name"] for one in children if one["kind"] == "RoleBinding"}
+
+    assert len(names(ROLE) | names(replace(ROLE, kind="Role"))) == 3
 
 
 def test_the_operator_makes_no_pods_and_gives_nobody_its_right_to_delete_them() -> None:
@@ -241,13 +263,14 @@ def test_the_operator_makes_no_pods_and_gives_nobody_its_right_to_delete_them() 
     passed_on = rights(rules("executor")) - own
     assert {verb for _, resource, verb in passed_on if resource == "pods"} == {
         "create",
+        "get",
         "deletecollection",
     }
 
 
 def test_without_mirror_tests_the_operator_only_reads_pods() -> None:
     for resource, verbs in {
-        "pods": {"get", "list", "watch"},
+        "pods": {"list", "watch"},
         "jobs": set(),
         "configmaps": set(),
     }.items():

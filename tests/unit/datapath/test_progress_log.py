@@ -1,5 +1,6 @@
 """Content of the progress log. Its cluster is in memory."""
 
+import threading
 import time
 import zlib
 from collections.abc import Callable, Iterator
@@ -11,9 +12,9 @@ from support.fake_kafka import FakeKafka, FakeRecord
 
 from headrace.api import ClusterAccess, ClusterSpec, earlier_name
 from headrace.api.partitions import TopicPartition
-from headrace.datapath import ProgressLog, RecordConsumer
+from headrace.datapath import ProgressLog, ReadRecord, RecordConsumer
 from headrace.errors import Fatal, Retriable
-from headrace.kafka import KafkaError
+from headrace.kafka import KafkaError, Throttle, Throttled
 from headrace.replication.progress import OwnerProducer, Progress, ProgressKey
 from headrace.replication.reconcile import Decided
 
@@ -30,10 +31,12 @@ class Scene:
         """Whether the progress at these offsets was committed, for transactions that have ended."""
         self.log = self.another()
 
-    def another(self, consumer: Callable[..., RecordConsumer] | None = None) -> ProgressLog:
+    def another(
+        self, consumer: Callable[..., RecordConsumer] | None = None, **more: Any
+    ) -> ProgressLog:
         clients = replace(self.kafka.clients(), transactions_decided=self._decided)
         if consumer is not None:
-            clients = replace(clients, consumer=consumer)
+            clients = replace(clients, consumer=consumer, **more)
         log = ProgressLog(WEST, "east", clients, self.kafka.clock)
         log.start()
         return log
@@ -90,6 +93,68 @@ def test_a_client_that_brings_nothing_is_replaced(
         log.read_to_end(0.05)
     log.read_to_end()
     assert log.get(KEY) == PROGRESS
+    log.close()
+
+
+class ThrottledConsumers:
+    """Consumers that deliver nothing before ``released``."""
+
+    def __init__(self, scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.made: list[Throttle] = []
+        self.released = threading.Event()
+        self._scene, self._monkeypatch = scene, monkeypatch
+
+    def make(self, _: object, __: object, throttle: Throttle) -> RecordConsumer:
+        consumer = self._scene.kafka.clients().consumer(WEST)
+        poll = consumer.poll
+
+        def delayed(seconds: float) -> ReadRecord | None:
+            return poll(seconds) if self.released.wait(0.01) else None
+
+        self._monkeypatch.setattr(consumer, "poll", delayed)
+        self.made.append(throttle)
+        return consumer
+
+    def throttle(self) -> bool:
+        """Announce a delay, as a broker does; return False if there is no consumer yet."""
+        for throttle in self.made:
+            throttle.announce(30.0)
+        return bool(self.made)
+
+
+def test_throttled_client_is_kept_and_its_progress_is_said(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch, wait_until: Callable[..., Any]
+) -> None:
+    consumers = ThrottledConsumers(scene, monkeypatch)
+    log = scene.another(consumers.make)
+    scene.write(PROGRESS)
+    wait_until(consumers.throttle)
+    with pytest.raises(Throttled, match=r"yet, 0 of 1 offsets are read: a quota of the brokers"):
+        log.read_to_end(0.05)
+    consumers.released.set()
+    log.read_to_end()
+    assert log.get(KEY) == PROGRESS
+    assert len(consumers.made) == 1
+    log.close()
+
+
+def test_a_command_waits_for_a_throttled_client(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch, wait_until: Callable[..., Any]
+) -> None:
+    consumers = ThrottledConsumers(scene, monkeypatch)
+    said: list[Throttled] = []
+
+    def report(error: Throttled) -> None:
+        said.append(error)
+        if len(said) == 2:
+            consumers.released.set()
+
+    log = scene.another(consumers.make, on_throttled=report)
+    scene.write(PROGRESS)
+    wait_until(consumers.throttle)
+    log.read_to_end(0.05)
+    assert log.get(KEY) == PROGRESS
+    assert len(said) >= 2
     log.close()
 
 

@@ -6,12 +6,20 @@ from dataclasses import replace
 
 import pytest
 from support.fake_broker import Serve, metadata_of, serving
-from support.fake_kafka import FakeKafka, FakeRecord
+from support.fake_kafka import FakeClock, FakeKafka, FakeRecord
+from support.fake_source import FakeSource
 from support.wire_kafka import FETCH, METADATA, WireCluster
 
 from headrace.api import TopicPartition
 from headrace.datapath import ReadRecord, RecordConsumer
-from headrace.kafka import KafkaError, assign
+from headrace.kafka import (
+    SMALL_FETCH_BYTES,
+    TIMESTAMP_LOG_APPEND_TIME,
+    KafkaError,
+    Throttle,
+    assign,
+    unassign,
+)
 
 TOPIC = "orders"
 P0, P1 = TopicPartition(TOPIC, 0), TopicPartition(TOPIC, 1)
@@ -58,6 +66,36 @@ def test_records_are_read_from_their_offsets_on_until_the_end_and_later(serve: S
     cluster.write(P0, FakeRecord(None, b"later", 0))
     (later,) = read_until_ends(consumer, 1)
     assert (later.offset(), later.value()) == (5, b"later")
+    consumer.close()
+
+
+def test_throttled_consumer_waits_and_requests_less_at_a_time(serve: Serve) -> None:
+    source, throttle = FakeSource(serve), Throttle(FakeClock())
+    source.append(b"a")
+    source.delays_s = [0.3]
+    consumer = RecordConsumer(source.access, throttle=throttle)
+    assign(consumer, [(P0, 0)])
+
+    (found,) = read_until_ends(consumer, 1)
+    assert found.value() == b"a"
+    assert throttle.active
+    assert [one.max_bytes for _, one in source.fetches][:2] == [50 << 20, SMALL_FETCH_BYTES]
+    consumer.close()
+
+
+def test_partition_that_was_unassigned_is_read_no_more(serve: Serve) -> None:
+    source = FakeSource(serve, partitions=2)
+    source.append(b"a")
+    consumer = RecordConsumer(source.access)
+    assign(consumer, [(P0, 0), (P1, 0)])
+    read_until_ends(consumer, 2)
+
+    unassign(consumer, [P0])
+    source.append(b"b")
+    source.append(b"c", partition=1, attributes=0x08)
+    (found,) = read_until_ends(consumer, 1)
+    assert (found.topic(), found.partition(), found.value()) == (TOPIC, 1, b"c")
+    assert found.timestamp()[0] == TIMESTAMP_LOG_APPEND_TIME
     consumer.close()
 
 

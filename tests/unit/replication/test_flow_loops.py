@@ -11,6 +11,8 @@ from headrace.replication import (
     loop_of_patterns,
     loop_of_topics,
     may_loop,
+    ring_of_patterns,
+    ring_sentence,
     share_addresses,
 )
 
@@ -116,3 +118,32 @@ def test_what_a_plug_in_names_or_a_filter_leaves_out_is_not_decided() -> None:
     assert [may_loop(one) for one in (back("a"), filtered, named)] == [True, False, False]
     for one in (filtered, named):
         assert loop_of_topics(there("orders-eu"), EAST_WEST, one, NOTHING) is None
+
+
+def ring(*include: str, **more: Any) -> list[ReplicationFlow]:
+    pairs = [("east", "west"), ("west", "north"), ("north", "east")]
+    return [flow(*pair, *include, **more) for pair in pairs]
+
+
+def test_patterns_prove_a_ring_of_three_flows() -> None:
+    assert ring_sentence(ring_of_patterns(ring("orders"))) == (
+        "records of orders would go round: flow east-west copies orders of east to orders of west, "
+        "flow west-north copies orders of west to orders of north, flow north-east copies orders "
+        "of north to orders of east; exclude the topic in spec.topics of one of these flows, or "
+        "stop one of them (spec.state: Stopped)"
+    )
+    assert ring_of_patterns(ring("orders-.*"))
+    assert ring_of_patterns(ring(".*"))
+    assert not ring_of_patterns(ring("orders-.*")[:2])
+    assert not ring_of_patterns(ring("orders-.*", **DEFAULT))
+    there, on, _ = ring("orders-.*")
+    assert not ring_of_patterns([there, on, flow("north", "east", "bills")])
+    assert not ring_of_patterns([there, on, flow("north", "east", ".*", exclude=["orders-.*"])])
+    assert not ring_of_patterns([there, flow("west", "east", "orders-.*")]), "a loop of two"
+
+
+def test_patterns_prove_that_names_grow_in_a_ring() -> None:
+    there, on, _ = ring(".*orders")
+    back = flow("north", "east", ".*orders", **DEFAULT)
+    found = ring_of_patterns([there, on, back])
+    assert len({one.flow.metadata.name for one in found}) == 3

@@ -20,8 +20,9 @@ from headrace.cli.flow.failover_report import (
 from headrace.cli.flow.flow_access import Document, of_flow, running_flow
 from headrace.cli.flow.flow_verbs import Flows
 from headrace.connect.checkpoint.group_checkpoints import GroupCheckpoints
-from headrace.connect.checkpoint.groups import other_groups
+from headrace.connect.checkpoint.groups import GroupPartition, other_groups
 from headrace.connect.failover.survey import (
+    LateCommit,
     Survey,
     allow_writes,
     deny_writes,
@@ -165,17 +166,20 @@ class _Run:
             if self._losses_refused(found):  # noticed when the flow stopped
                 return FailoverResult("refused", planned, found, losses_refused=True)
         switched, put_off = self._switch(found)
-        groups = GroupCheckpoints(self.context)
+        groups, late = GroupCheckpoints(self.context), dict[GroupPartition, LateCommit]()
         with closing(groups):
             if self.context.spec.checkpoints.enabled and not put_off:
-                settle_groups(self.context, groups) if planned else groups.apply_written()
+                if planned:
+                    late = settle_groups(self.context, groups)
+                else:
+                    groups.apply_written()
         problems = [str(error) for error in put_off.values()]
         problems += [str(groups.problem)] if groups.problem else []
         problems += self._untranslated()
         # A disaster does not know the end of the source's log, with which the watch compares.
         watched = all(one.switch.planned for one in switched.values()) and self._watch(enabled=True)
         return FailoverResult(
-            "failed over", planned, found, switched, groups, lag, tuple(problems), watched
+            "failed over", planned, found, switched, groups, lag, tuple(problems), late, watched
         )
 
     def _losses_refused(self, found: Survey) -> bool:
@@ -275,12 +279,12 @@ class _Run:
         ends = {at: one.source_end for at, one in found.partitions.items()}
         found = self._survey()
         grew = {at: one.source_end - ends.get(at, 0) for at, one in found.partitions.items()}
-        if late := {at: more for at, more in grew.items() if more}:
+        late = {at: more for at, more in grew.items() if more}
+        if late or found.active:
             if runs:
                 self._set_state(FlowState.RUNNING)
-            raise Fatal(
-                f"{self.context.name} is not failed over, and keeps running: {growth(late)}"
-            )
+            reason = growth(late) if late else _in_use(self.context, found)
+            raise Fatal(f"{self.context.name} is not failed over, and keeps running: {reason}")
         if self._losses_refused(found):
             if runs:
                 self._set_state(FlowState.RUNNING)
@@ -370,13 +374,15 @@ def _why_not(context: FlowContext, found: Survey, *, behind: bool = False) -> li
             "declare a disaster with --source-is-gone"
         )
     if found.active:
-        why.append(
-            f"consumers of {', '.join(sorted(found.active))} still run at {context.source.name}: "
-            "stop them"
-        )
+        why.append(_in_use(context, found))
     waits = found.waits
     if paused := context.pauses.among(waits):
         why.append(f"{sentence({at: waits[at] for at in paused})} are paused: resume them")
     elif behind and waits:
         why.append(f"{sentence(waits)} are not copied, and the flow does not run: resume it")
     return why
+
+
+def _in_use(context: FlowContext, found: Survey) -> str:
+    groups = ", ".join(sorted(found.active))
+    return f"consumers of {groups} still run at {context.source.name}: stop them"

@@ -8,24 +8,19 @@ from typing import Any
 import click
 
 from headrace.api import TopicPartition, time_text
+from headrace.cli.flow.failover_groups import group_entries, group_sentences, late_entries
 from headrace.cli.screen.output import show_rows
 from headrace.connect.checkpoint.group_checkpoints import GroupCheckpoints
-from headrace.connect.failover.survey import Survey
+from headrace.connect.checkpoint.groups import GroupPartition
+from headrace.connect.failover.survey import LateCommit, Survey
 from headrace.connect.runtime.context import FlowContext
 from headrace.connect.takeover.failover_switch import Switched
 from headrace.connect.topics.losses import lost_offsets
 from headrace.connect.topics.losses import sentence as loss_sentence
-from headrace.replication import Applied, Precision
 
 _Json = dict[str, Any]
 _MOST = 5
 _ONCE_RUNNING = "once it runs with spec.state Running, which this command did not set"
-_NOTES = {
-    Applied.ACTIVE: "left alone: it has members at the target",
-    Applied.FOREIGN: "left alone: consumers of the target have committed",
-    Applied.LATER: "left alone: the group of the target is further already",
-    Applied.REFUSED: "not set: the target refuses it",
-}
 
 
 @dataclass(frozen=True)
@@ -40,6 +35,8 @@ class FailoverResult:
     lag: Mapping[str, int] = field(default_factory=dict)
     """Lag in records and seconds that the flow's drivers reported last."""
     problems: tuple[str, ...] = ()
+    late_commits: Mapping[GroupPartition, LateCommit] = field(default_factory=dict)
+    """Commits of groups on the source after their groups on the target were set."""
     watched: bool = False
     """True if a driver watches the source from now on."""
     losses_refused: bool = False
@@ -75,7 +72,8 @@ def document(context: FlowContext, outcome: FailoverResult, *, state_set: bool) 
         "planned": outcome.planned,
         "stateSet": state_set,
         "partitions": [_partition(at, outcome) for at in sorted(found.partitions)],
-        "groups": _groups(outcome.groups) if outcome.groups else [],
+        "groups": group_entries(outcome.groups) if outcome.groups else [],
+        "lateCommits": late_entries(outcome.late_commits),
         "losses": [
             {
                 **lost_offsets(at, one).model_dump(mode="json", by_alias=True),
@@ -114,25 +112,6 @@ def _partition(at: TopicPartition, outcome: FailoverResult) -> _Json:
         **({"unfenced": list(switched.progress.unfenced)} if switched else {}),
         **({"notStored": switched.unstored} if switched else {}),
     }
-
-
-def _groups(groups: GroupCheckpoints) -> list[_Json]:
-    left = groups.applier.left
-    return [
-        {
-            "group": position.group,
-            "topic": position.at.topic,
-            "partition": position.at.partition,
-            "sourceOffset": one.source_offset,
-            "translatedOffset": one.target_offset,
-            "targetOffset": (held := left.get(position)),
-            "skipped": None if held is None else max(0, held - one.target_offset),
-            "readAgain": None if held is None else max(0, one.target_offset - held),
-            "exact": groups.precision.get(position) is Precision.EXACT,
-            "note": _NOTES.get(groups.applier.found.get(position, Applied.SET), ""),
-        }
-        for position, one in sorted(groups.written.items(), key=lambda item: item[0])
-    ]
 
 
 def show_outcome(found: _Json, *, wide: bool = False) -> None:
@@ -213,16 +192,7 @@ def _about_outcome(found: _Json) -> list[str]:
 
 def _sentences(found: _Json) -> list[str]:
     lines = _about_outcome(found)
-    for group in dict.fromkeys(one["group"] for one in found["groups"]):
-        of_group = [one for one in found["groups"] if one["group"] == group]
-        skipped = sum(one["skipped"] or 0 for one in of_group)
-        again = sum(one["readAgain"] or 0 for one in of_group)
-        if skipped or again:
-            would = "would skip" if found["done"] == "dry run" else "skips"
-            lines.append(
-                f"Group {group} {would} at most {skipped:,} records at the target, and at most "
-                f"{again:,} are read again."
-            )
+    lines += group_sentences(found)
     if not found["planned"]:
         lines.append(
             f"Not copied, as far as it is known: {found['notCopied']:,} offsets. The flow stored "

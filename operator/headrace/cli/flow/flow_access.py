@@ -3,6 +3,7 @@
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
 from functools import wraps
 from pathlib import Path
 from typing import Any, TypeVar
@@ -17,7 +18,9 @@ from headrace.cli.screen.options import secrets_folder, secrets_option
 from headrace.cli.screen.output import Table, output_option, watch_and_show
 from headrace.connect import DriverIdentity
 from headrace.connect.runtime.context import FlowContext
+from headrace.datapath import KAFKA
 from headrace.errors import InvalidSpec, NotRunning, Unreachable
+from headrace.kafka import Throttled
 from headrace.replication import same_clusters
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -147,11 +150,18 @@ def open_context(flow: ReplicationFlow, secrets: Path | None) -> Iterator[FlowCo
     ``secrets`` is the folder of Secrets, or None.
     """
     logs.configure("WARNING")
-    context = FlowContext(flow, DriverIdentity("command", uuid.uuid4().hex[:12]), secrets)
+    driver = DriverIdentity("command", uuid.uuid4().hex[:12])
+    clients = replace(KAFKA, on_throttled=_report_throttled)
+    context = FlowContext(flow, driver, secrets, clients=clients)
     try:
         yield context
     finally:
         context.close()
+
+
+def _report_throttled(error: Throttled) -> None:
+    """Print the error, and let the command wait."""
+    click.echo(f"headrace: {error}", err=True)
 
 
 def open_answered(

@@ -1,23 +1,23 @@
 """``headrace flow import mm2`` and ``export mm2``: switch between MirrorMaker 2 and a flow."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import click
 
-from headrace.api import FlowState, ReplicationFlow
+from headrace.api import FlowState, ReplicationFlow, TopicPartition
 from headrace.cli.flow.flow_access import Document, flows_here, of_flow, running_flow
 from headrace.cli.flow.flow_verbs import Flows
 from headrace.cli.screen.output import show_rows
 from headrace.connect.checkpoint.groups import GroupPartition
+from headrace.connect.failover.already_copied import already_copied
+from headrace.connect.failover.export import Export, plan_export
 from headrace.connect.failover.mirror_maker import (
-    Export,
     Import,
     MirrorMaker,
     TargetGroupOwners,
     do_import,
     find_groups,
-    plan_export,
     plan_import,
 )
 from headrace.connect.runtime.both_clusters import target_partition
@@ -29,11 +29,23 @@ _MOST = 5
 
 
 def import_document(
-    context: FlowContext, plan: Import, groups: TargetGroupOwners, *, done: bool, syncs: int
+    context: FlowContext,
+    plan: Import,
+    groups: TargetGroupOwners,
+    there: Mapping[TopicPartition, int | None],
+    *,
+    done: bool,
+    syncs: int,
 ) -> Document:
     """Return the plan or result of an import as JSON.
 
-    ``syncs`` is the number of offset syncs that were copied.
+    Args:
+        context: The flow.
+        plan: The plan.
+        groups: Groups of the target.
+        there: Number of offsets to copy that are already on the target.
+        done: Whether the import was carried out.
+        syncs: Number of offset syncs that were copied.
     """
     return {
         "flow": context.name,
@@ -44,17 +56,17 @@ def import_document(
                 "partition": at.partition,
                 "mirrorMaker": one.position,
                 "stored": one.before.source_offset if one.before else None,
-                "goesOnAt": one.before.source_offset if one.stays and one.before else offset,
+                "goesOnAt": one.goes_on_at,
                 "sourceStart": one.source_start,
                 "sourceEnd": one.source_end,
                 "targetEnd": one.target_end,
+                "alreadyOnTarget": there.get(at),
             }
             for at, one in plan.partitions.items()
-            for offset in [one.source_offset]
         ],
         "offsetSyncs": syncs,
         "groupsTakenOver": [_group(one) for one in sorted(groups.synchronized)],
-        "problems": [str(error) for error in groups.unread],
+        "problems": [plan.problem] * bool(plan.problem) + [str(one) for one in groups.unread],
         "groupsLeftAlone": [_group(one) for one in groups.foreign],
         "notOfFlow": list(plan.not_of_flow),
         "notOfMirrorMaker": list(plan.not_of_mirror_maker),
@@ -71,7 +83,15 @@ def show_import(found: Document, *, wide: bool = False) -> None:
     """Print the plan or result of an import as a table and sentences."""
     partitions = found["partitions"]
     show_rows(
-        ("PARTITION", "MIRRORMAKER 2", "STORED", "RESUMES AT", "END", "TO COPY"),
+        (
+            "PARTITION",
+            "MIRRORMAKER 2",
+            "STORED",
+            "RESUMES AT",
+            "END",
+            "TO COPY",
+            "ALREADY THERE",
+        ),
         (
             (
                 f"{one['topic']}/{one['partition']}",
@@ -80,11 +100,17 @@ def show_import(found: Document, *, wide: bool = False) -> None:
                 one["goesOnAt"],
                 one["sourceEnd"],
                 max(0, one["sourceEnd"] - one["goesOnAt"]),
+                one["alreadyOnTarget"],
             )
             for one in partitions
         ),
         wide=wide,
     )
+    if repeated := sum(one["alreadyOnTarget"] or 0 for one in partitions):
+        click.echo(
+            f"Warning: the target already has {repeated:,} of the offsets to copy, as after a kill "
+            "of MirrorMaker 2. The flow copies these records again."
+        )
     for one in partitions:
         if one["goesOnAt"] < one["sourceStart"]:
             click.echo(
@@ -239,13 +265,15 @@ def import_mm2(context: FlowContext, flows: Flows | None, **options: Any) -> Doc
     """
     _check_stopped(context, flows)
     mirror = _mirror(context, options)
+    mirror.check_no_members()
     plan = plan_import(context, mirror, again=options["again"])
     copies = frozenset(target_partition(context, at) for at in plan.partitions)
     mirror.check_stopped(copies, options["quiet_seconds"])
     plan = plan_import(context, mirror, again=options["again"])
     groups = find_groups(context, plan)
+    there = already_copied(context, {at: one.left for at, one in plan.partitions.items()})
     syncs = 0 if options["dry_run"] else do_import(context, plan, groups)
-    return import_document(context, plan, groups, done=not options["dry_run"], syncs=syncs)
+    return import_document(context, plan, groups, there, done=not options["dry_run"], syncs=syncs)
 
 
 @export.command("mm2")

@@ -60,8 +60,8 @@ class GroupApplier:
         self.left: dict[GroupPartition, int | None] = {}
         """Offset of each group on the target after ``apply``, or the offset that ``plan``
         predicts."""
-        self.refused: tuple[HeadraceError, ...] = ()
-        """Errors of groups that could not be read or set in the last call."""
+        self.refused: dict[str, HeadraceError] = {}
+        """Errors of groups that could not be read or set when they were last due."""
 
     def apply(
         self,
@@ -103,13 +103,15 @@ class GroupApplier:
     ) -> tuple[dict[GroupPartition, int], Collection[str]]:
         """Return the offsets of groups on the target, and the groups that cannot be read."""
         share = {at.group for at, one in wanted.items() if one.checkpoint.is_of_share_group}
-        there = read_target_groups(self._target, {group for group, _ in wanted}, share)
+        due = {group for group, _ in wanted}
+        there = read_target_groups(self._target, due, share)
         held = {
             position: offset
             for position, one in wanted.items()
             if (offset := there.held_at(position.group, one.at)) is not None
         }
-        self.refused = tuple(there.unreadable.values())
+        self.refused = {one: why for one, why in self.refused.items() if one not in due}
+        self.refused |= there.unreadable
         for position, (checkpoint, before) in wanted.items():
             ours = before.ours if before else ()
             used = position.group in there.used
@@ -128,6 +130,8 @@ class GroupApplier:
         """Forget the outcomes for all other partitions of groups."""
         self.found = {at: how for at, how in self.found.items() if at in positions}
         self.left = {at: offset for at, offset in self.left.items() if at in positions}
+        groups = {group for group, _ in positions}
+        self.refused = {one: why for one, why in self.refused.items() if one in groups}
 
     def _differs(
         self, position: GroupPartition, wanted: PendingCheckpoint, held: int | None
@@ -150,8 +154,9 @@ class GroupApplier:
             if error := failed.get(position.group):
                 active = isinstance(error, GroupActive)
                 self.found[position] = Applied.ACTIVE if active else Applied.REFUSED
-        refused = (error for error in failed.values() if not isinstance(error, GroupActive))
-        self.refused = (*self.refused, *refused)
+        self.refused |= {
+            group: error for group, error in failed.items() if not isinstance(error, GroupActive)
+        }
 
 
 _MOST_GROUPS = 50
@@ -169,6 +174,8 @@ class GroupCheckpoints:
         self._context = context
         self._syncs = SyncedOffsetLog(context, creates=creates)
         self._checkpoints = CheckpointLog(context, creates=creates)
+        self._committed: dict[GroupPartition, Committed] = {}
+        """Committed source offsets at the last read."""
         self.waiting: dict[GroupPartition, Committed] = {}
         """Committed source offsets whose checkpoint is not written yet."""
         self.precision: dict[GroupPartition, Precision | None] = {}
@@ -197,20 +204,34 @@ class GroupCheckpoints:
 
     def read(self, groups: Iterable[str]) -> None:
         """Read the committed offsets of these groups, and the existing checkpoints."""
+        self._read(groups)
+        self.waiting = dict(self._committed)
+        self._count_unread()
+
+    def read_again(self, groups: Iterable[str]) -> dict[GroupPartition, Committed | None]:
+        """Read as ``read`` does, but let only the offsets wait that changed since the last read.
+
+        Return the earlier offsets of these positions.
+        """
+        before = self._committed
+        self._read(groups)
+        self.waiting = {at: one for at, one in self._committed.items() if before.get(at) != one}
+        return {at: before.get(at) for at in self.waiting}
+
+    def _read(self, groups: Iterable[str]) -> None:
         self._checkpoints.prepare()
-        committed, refused = self._committed(set(groups))
-        self.waiting = {
+        committed, refused = self._read_source(set(groups))
+        self._committed = {
             GroupPartition(group, at): one
             for group, offsets in committed.items()
             for at, one in offsets.items()
             if self._context.topics.matches(at.topic)
         }
-        kept = self.precision.keys() & self.waiting.keys()
+        kept = self.precision.keys() & self._committed.keys()
         self.precision = {position: self.precision[position] for position in kept}
         self.written = {at: one for at, one in self.written.items() if at in kept}
         self.applier.keep(kept)
         self._refused = _problem(refused.values())
-        self._count_unread()
 
     def write(self, *, last: bool, apply: bool, back: bool = False) -> None:
         """Write the checkpoints of waiting offsets that can be translated exactly.
@@ -252,7 +273,7 @@ class GroupCheckpoints:
     ) -> None:
         wanted = self._not_below_start(wanted)
         self.applier.plan(wanted, back=back)
-        self._not_set = _problem(self.applier.refused)
+        self._not_set = _problem(self.applier.refused.values())
         self.written |= {at: one.checkpoint for at, one in wanted.items()}
 
     def _translated(self) -> dict[GroupPartition, Translated | None]:
@@ -276,7 +297,7 @@ class GroupCheckpoints:
         self._syncs.close()
         self._checkpoints.close()
 
-    def _committed(
+    def _read_source(
         self, groups: set[str]
     ) -> tuple[dict[str, dict[TopicPartition, Committed]], dict[str, HeadraceError]]:
         """Return committed offsets and start offsets of share groups, and errors by group."""
@@ -322,7 +343,7 @@ class GroupCheckpoints:
         wanted = self._not_below_start(wanted)
         if apply:
             self.applier.apply(wanted, self._checkpoints.write, back=back)
-            self._not_set = _problem(self.applier.refused)
+            self._not_set = _problem(self.applier.refused.values())
         else:
             # The offsets that headrace has applied earlier are kept, because groups may still have
             # them.

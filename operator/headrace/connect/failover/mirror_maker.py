@@ -1,7 +1,7 @@
-"""Import from MirrorMaker 2, and export to it."""
+"""Stored offsets of MirrorMaker 2, and their import as the progress of a flow."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -59,6 +59,11 @@ class MirrorMaker:
         """Whether the offsets topic exists."""
         return bool(self.context.target.describe([self.topic]))
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether the offsets topic contains no offsets of any source."""
+        return not self._read()
+
     def create(self) -> None:
         """Create the offsets topic with Connect's settings, and wait for its leaders."""
         factor = self.context.spec.target.replication_factor or -1
@@ -66,11 +71,10 @@ class MirrorMaker:
         self.context.target.create_topic(self.topic, OFFSETS_PARTITIONS, factor, config=config)
         self._ends()  # wait until its partitions have leaders
 
-    def check_stopped(self, copies: frozenset[TopicPartition], quiet_s: float) -> None:
-        """Raise ``Fatal`` if MirrorMaker 2 runs.
+    def check_no_members(self) -> None:
+        """Raise ``Fatal`` if the group of MirrorMaker 2's workers has members.
 
-        It runs if its group has members, or if its offsets topic or ``copies`` (partitions of the
-        target) grow within ``quiet_s``.
+        Check that first: a MirrorMaker 2 that runs may not have stored any offsets yet.
         """
         target = self.context.target
         if target.has_members(self.group):
@@ -78,6 +82,15 @@ class MirrorMaker:
                 f"MirrorMaker 2 runs: group {self.group} on {target.name} has members. Stop it "
                 "first; after a kill brokers need some seconds to notice"
             )
+
+    def check_stopped(self, copies: frozenset[TopicPartition], quiet_s: float) -> None:
+        """Raise ``Fatal`` if MirrorMaker 2 runs.
+
+        It runs if its group has members, or if its offsets topic or ``copies`` (partitions of the
+        target) grow within ``quiet_s``.
+        """
+        self.check_no_members()
+        target = self.context.target
         before = self._ends() | target.known_ends(copies)
         time.sleep(quiet_s)
         after = self._ends() | target.known_ends(copies)
@@ -95,15 +108,17 @@ class MirrorMaker:
         """
         target, alias = self.context.target, self.context.spec.source.alias
         if not self.exists:
+            raise InvalidSpec(f"there is no topic {self.topic} on {target.name}{self._instead()}")
+        if not (found := self._read()):
             raise InvalidSpec(
-                f"there is no topic {self.topic} on {target.name}: name the one in which "
-                "MirrorMaker 2 keeps its positions by --offsets-topic (offset.storage.topic of "
-                "its Connect cluster)"
+                f"{self.topic} on {target.name} contains no offsets. MirrorMaker 2 stores them "
+                "every offset.flush.interval.ms (60 s), and when it is stopped by SIGTERM. If it "
+                "was killed before that, start it again, and stop it by SIGTERM: it copies all "
+                "records once more"
             )
-        found = self._read()
         ours = {one: offset for one, offset in found.items() if one.cluster == alias}
         if not ours:
-            others = ", ".join(sorted({one.cluster for one in found})) or "none"
+            others = ", ".join(sorted({one.cluster for one in found}))
             raise InvalidSpec(
                 f"{self.topic} on {target.name} has positions of these sources: {others}; "
                 f"spec.source.alias is {alias}, and must be the alias that MirrorMaker 2 has"
@@ -121,6 +136,20 @@ class MirrorMaker:
                 f"{alias}, but of {', '.join(names)}"
             )
         return {one.at: offset for one, offset in ours.items() if one.connector == connector}
+
+    def _instead(self) -> str:
+        """Return the end of a message: where MirrorMaker 2 may have stored its offsets."""
+        alias = self.context.spec.source.alias
+        others = _aliases(self.context.target.topics(), connect_offsets_topic)
+        if others and self.topic == connect_offsets_topic(alias):
+            return (
+                f", but there are offsets of a MirrorMaker 2 whose source is {' or '.join(others)}:"
+                f" spec.source.alias is {alias}, and must be the alias that MirrorMaker 2 has"
+            )
+        return (
+            ": name the one in which MirrorMaker 2 keeps its positions by --offsets-topic "
+            "(offset.storage.topic of its Connect cluster)"
+        )
 
     def write(self, positions: Mapping[TopicPartition, int]) -> None:
         """Write the offsets at which MirrorMaker 2 resumes.
@@ -162,6 +191,16 @@ class MirrorMaker:
         )
 
 
+def _aliases(topics: Iterable[str], name: Callable[[str], str]) -> list[str]:
+    """Return the aliases in topic names of MirrorMaker 2. ``name`` returns the name of an alias."""
+    before, after = name("*").split("*")
+    return sorted(
+        topic.removeprefix(before).removesuffix(after)
+        for topic in topics
+        if topic.startswith(before) and topic.endswith(after)
+    )
+
+
 _MOST_SYNCS = 64
 """Maximum number of imported offset syncs of a partition. MirrorMaker 2 keeps the same number in
 memory (``OffsetSyncStore``)."""
@@ -182,6 +221,16 @@ class ImportedPartition(NamedTuple):
     stays: bool
     """Whether the flow's stored offset is kept because MirrorMaker 2 is not ahead of it."""
 
+    @property
+    def goes_on_at(self) -> int:
+        """Next offset that the flow copies."""
+        return self.before.source_offset if self.stays and self.before else self.source_offset
+
+    @property
+    def left(self) -> range:
+        """Offsets of the source that the flow copies next."""
+        return range(max(self.goes_on_at, self.source_start), self.source_end)
+
 
 class Import(NamedTuple):
     """Plan of an import."""
@@ -192,6 +241,8 @@ class Import(NamedTuple):
     not_of_mirror_maker: tuple[str, ...]
     """Topics that the flow copies and MirrorMaker 2 does not. The flow begins them by
     ``spec.startFrom``."""
+    problem: str = ""
+    """Sentence, without a full stop, about missing offset syncs."""
 
 
 def plan_import(context: FlowContext, mirror: MirrorMaker, *, again: bool) -> Import:
@@ -218,9 +269,10 @@ def plan_import(context: FlowContext, mirror: MirrorMaker, *, again: bool) -> Im
             f"MirrorMaker 2 has copied none of the topics of flow {context.name}, but {copied}: "
             "spec.topics must be what it has"
         )
+    problem = _check_target_alias(context, counts)
     _check_policy(context, {topic: counts[topic] for topic in topics})
     partitions = {TopicPartition(topic, n) for topic in topics for n in range(counts[topic])}
-    before = _stored(context, partitions)
+    before = stored_progress(context, partitions)
     known = {at for at, one in before.items() if one is not None}
     if known and not again:
         at = min(known)
@@ -248,7 +300,7 @@ def plan_import(context: FlowContext, mirror: MirrorMaker, *, again: bool) -> Im
         taken[at] = ImportedPartition(position, begins, start, end, target_end, before[at], stays)
     matching = {topic for topic in counts if context.topics.matches(topic)}
     others = {at.topic for at in positions} - topics
-    return Import(taken, tuple(sorted(others)), tuple(sorted(matching - topics)))
+    return Import(taken, tuple(sorted(others)), tuple(sorted(matching - topics)), problem)
 
 
 class TargetGroupOwners(NamedTuple):
@@ -315,81 +367,6 @@ def do_import(context: FlowContext, plan: Import, groups: TargetGroupOwners) -> 
     return syncs
 
 
-class Export(NamedTuple):
-    """Plan of an export."""
-
-    positions: Mapping[TopicPartition, int]
-    """Next offset that MirrorMaker 2 will copy."""
-    before: Mapping[TopicPartition, int]
-    """Next offset that MirrorMaker 2 would copy without the export."""
-    repeated: Mapping[TopicPartition, int]
-    """Number of records that are on the target but not in the stored progress. MirrorMaker 2 copies
-    them again."""
-
-
-def plan_export(context: FlowContext, mirror: MirrorMaker) -> Export:
-    """Return the plan of an export.
-
-    Raises:
-        InvalidSpec: The flow has copied nothing, or is failed over.
-    """
-    counts = context.source.topics()
-    partitions = {
-        TopicPartition(topic, number)
-        for topic, count in counts.items()
-        if context.topics.matches(topic)
-        for number in range(count)
-    }
-    stored = {at: one for at, one in _stored(context, partitions).items() if one is not None}
-    if not stored:
-        raise InvalidSpec(
-            f"{context.target.name} holds no progress of flow {context.name}: MirrorMaker 2 has "
-            "nothing to go on from"
-        )
-    if switched := [at for at, one in stored.items() if one.switch is not None]:
-        raise InvalidSpec(
-            f"{min(switched)} is failed over: what follows on {context.target.name} is no copy. "
-            f"`headrace failover {context.name} --abort` undoes it"
-        )
-    before = mirror.positions() if mirror.exists else {}
-    positions = {at: one.source_offset for at, one in sorted(stored.items())}
-    return Export(positions, before, _repeated(context, stored))
-
-
-def _repeated(
-    context: FlowContext, stored: Mapping[TopicPartition, Progress]
-) -> dict[TopicPartition, int]:
-    """Return the number of target records after the stored progress, which a killed driver leaves.
-
-    With ExactlyOnce there are none, because records and progress are committed together.
-    """
-    if context.exactly_once:
-        return {}
-    copies = {at: target_partition(context, at) for at in stored}
-    ends = context.target.known_ends(frozenset(copies.values()))
-    found = {}
-    for at, copy in copies.items():
-        start = stored[at].target_offset
-        if ends.get(copy, 0) <= start:
-            continue
-        access, clients = context.target_access, context.clients
-        tail = TopicTail(
-            copy.topic,
-            access,
-            context.target,
-            clients,
-            context.clock,
-            partition=copy.partition,
-            start=start,
-        )
-        try:
-            if count := sum(1 for _ in tail.read()):  # a log may also end with markers
-                found[at] = count
-        finally:
-            tail.close()
-    return found
-
-
 def _offset(progress: Progress | None) -> int:
     return progress.source_offset if progress else 0
 
@@ -417,7 +394,34 @@ def _check_policy(context: FlowContext, counts: Mapping[str, int]) -> None:
             )
 
 
-def _stored(
+def _check_target_alias(context: FlowContext, topics: Collection[str]) -> str:
+    """Check that the flow's alias of the target is MirrorMaker 2's, by the topic of offset syncs.
+
+    ``topics`` contains the topics of the source. Return a sentence if there are no offset syncs.
+    """
+    spec, source = context.spec, context.source.name
+
+    def name(alias: str) -> str:
+        return offset_syncs_topic(alias, spec.replication_policy.separator)
+
+    topic = name(spec.target.alias)
+    on_target = name(spec.source.alias)  # with offset-syncs.topic.location=target
+    if not spec.checkpoints.enabled or topic in topics or on_target in context.target.topics():
+        return ""
+    if others := _aliases(topics, name):
+        raise InvalidSpec(
+            f"{source} has no topic {topic}, but offset syncs of a MirrorMaker 2 whose target is "
+            f"{' or '.join(others)}: spec.target.alias is {spec.target.alias}, and must be the "
+            "alias that MirrorMaker 2 has. Only without spec.checkpoints.enabled are offset syncs "
+            "not needed"
+        )
+    return (
+        f"{source} has no topic {topic} that the user may describe: offsets of groups among the "
+        "records that MirrorMaker 2 copied are not translated"
+    )
+
+
+def stored_progress(
     context: FlowContext, partitions: set[TopicPartition]
 ) -> dict[TopicPartition, Progress | None]:
     if not context.progress.exists():

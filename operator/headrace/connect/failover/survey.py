@@ -4,10 +4,11 @@ import time
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from headrace.api import HEARTBEATS, TopicPartition, denials_topic
 from headrace.connect.checkpoint.group_checkpoints import GroupCheckpoints
-from headrace.connect.checkpoint.groups import other_groups
+from headrace.connect.checkpoint.groups import GroupPartition, other_groups
 from headrace.connect.runtime.both_clusters import groups_in_use
 from headrace.connect.runtime.context import FlowContext
 from headrace.connect.takeover.failover_switch import gaps
@@ -20,6 +21,9 @@ from headrace.replication import Loss, Progress, ProgressKey, Switch, TopicAcl, 
 _EXACT_WITHIN_S = 15.0
 """Time in seconds to wait for the offset sync that makes a translation exact."""
 _POLL_S = 0.5
+_ROUNDS = 3
+"""Maximum number of times that the groups of the target are set, because groups of the source
+may commit during the fail-over."""
 
 
 @dataclass(frozen=True)
@@ -147,18 +151,39 @@ def survey_target(context: FlowContext) -> Survey:
     return Survey(found, seen_ms=seen_ms, incomplete=_incomplete(context, stored))
 
 
-def settle_groups(context: FlowContext, groups: GroupCheckpoints) -> None:
+class LateCommit(NamedTuple):
+    """Commit of a group on the source, after the group of the target was set."""
+
+    before: int | None
+    """Source offset for which the group of the target was set, or None."""
+    after: int
+
+
+def settle_groups(
+    context: FlowContext, groups: GroupCheckpoints
+) -> dict[GroupPartition, LateCommit]:
     """Translate the groups' committed source offsets, and set the groups of the target.
 
     The target is not in use before the fail-over. Therefore a group that moved back on the source
     also moves back on the target, unless a consumer of the target has committed.
+
+    A group without members may commit during the fail-over. Therefore the offsets are read again,
+    and changed ones are set. Return the commits that follow the last round.
     """
     groups.read(_names(context))
     until_s = context.clock.monotonic() + _EXACT_WITHIN_S
-    while groups.waiting:
-        groups.write(last=context.clock.monotonic() >= until_s, apply=True, back=True)
-        if groups.waiting:
-            time.sleep(_POLL_S)
+    for _ in range(_ROUNDS):
+        while groups.waiting:
+            groups.write(last=context.clock.monotonic() >= until_s, apply=True, back=True)
+            if groups.waiting:
+                time.sleep(_POLL_S)
+        changed = groups.read_again(_names(context))
+        if not changed:
+            break
+    late = {
+        at: LateCommit(one and one.offset, groups.waiting[at].offset) for at, one in changed.items()
+    }
+    return {at: one for at, one in late.items() if one.before != one.after}
 
 
 def plan_groups(context: FlowContext, groups: GroupCheckpoints, *, planned: bool) -> None:

@@ -17,6 +17,7 @@ from headrace.api import (
     TopicPartition,
     earlier_name,
     is_internal,
+    is_progress_topic,
 )
 from headrace.api.flow import Location
 from headrace.connect.preflight.disk import check_disk
@@ -39,6 +40,7 @@ from headrace.connect.preflight.topic_settings import (
 )
 from headrace.connect.runtime.both_clusters import target_partition
 from headrace.connect.runtime.context import FlowContext
+from headrace.connect.topics.rings import SourceAncestry, flow_key, judged
 from headrace.errors import Fatal, HeadraceError
 from headrace.kafka import SHARE, Operation, Position, RightsAdmin, check_settings
 from headrace.logs import get_logger
@@ -48,6 +50,8 @@ from headrace.replication import (
     loop_sentence,
     may_loop,
     policy_for,
+    ring_of_patterns,
+    ring_sentence,
     share_addresses,
 )
 
@@ -65,12 +69,15 @@ def check_policy(flow: ReplicationFlow) -> None:
 
 
 def loops(flows: Iterable[ReplicationFlow]) -> Iterator[tuple[ReplicationFlow, Field, str]]:
-    """Yield flows whose topics return to them through another flow, by their patterns.
+    """Yield flows whose topics return to them through other flows, by their patterns.
 
     Each is yielded with the field that causes the loop, and a sentence. The policies must be known.
     """
-    running = (flow for flow in flows if flow.spec.state is not FlowState.STOPPED)
-    for there, back in permutations(filter(may_loop, running), 2):
+    running = [one for one in flows if one.spec.state is not FlowState.STOPPED and may_loop(one)]
+    if ring := ring_of_patterns(running):
+        field = ("spec", "topics", "include")
+        yield ring[-1].flow, field, f"{'.'.join(field)}: {ring_sentence(ring)}"
+    for there, back in permutations(running, 2):
         if share_addresses(there, back) and (loop := loop_of_patterns(there, back)):
             field = (
                 "spec",
@@ -78,13 +85,6 @@ def loops(flows: Iterable[ReplicationFlow]) -> Iterator[tuple[ReplicationFlow, F
                 "renames" if there.spec.replication_policy.renames else "type",
             )
             yield there, field, f"{'.'.join(field)}: {loop_sentence(loop, back.metadata.name)}"
-
-
-_FOREIGN = (
-    "holds records that this flow has no progress of, of somebody else or of another tool: the "
-    "source's are appended behind them; give the copy another name (spec.replicationPolicy), or "
-    "delete it"
-)
 
 
 def check_foreign_data(
@@ -117,7 +117,13 @@ def check_foreign_data(
         return
     if foreign := {at.topic for at in filled if of[at] not in known}:
         subject = named("topic", foreign)
-        yield Finding(Location.TARGET, subject, what, CheckResult.WARNING, _FOREIGN)
+        why = (
+            "contains records for which this flow has no progress, and the flow would append the "
+            "source's records after them. If MirrorMaker 2 copied them, resume there by `headrace "
+            f"flow import mm2 {context.name}` before the flow starts. Otherwise give the copy "
+            "another name (spec.replicationPolicy)"
+        )
+        yield Finding(Location.TARGET, subject, what, CheckResult.WARNING, why)
     elif existing:
         yield Finding(Location.TARGET, subject, what, CheckResult.OK)
 
@@ -136,15 +142,16 @@ _EVERY = ".*"
 _LITERAL = re.compile(r"[\w.-]+")
 
 
-def check_flow(context: FlowContext) -> list[Finding]:
+def check_flow(context: FlowContext, *, rings: bool = True) -> list[Finding]:
     """Return all findings, the source's first.
 
-    If a cluster does not respond, a finding says so.
+    If a cluster does not respond, a finding says so. ``rings`` is False if the caller finds rings
+    of flows itself.
     """
-    return sorted(_findings(context), key=lambda one: (one.side or Location.TARGET).value)
+    return sorted(_findings(context, rings), key=lambda one: (one.side or Location.TARGET).value)
 
 
-def _findings(context: FlowContext) -> Iterator[Finding]:
+def _findings(context: FlowContext, rings: bool) -> Iterator[Finding]:
     admins = {}
     for side, access in (
         (Location.SOURCE, context.source_access),
@@ -157,7 +164,7 @@ def _findings(context: FlowContext) -> Iterator[Finding]:
             admins[side] = admin
             yield _version(side, admin)
     if len(admins) == 2:
-        yield from _both(context, admins)
+        yield from _both(context, admins, rings)
 
 
 def _connection(side: Location, admin: RightsAdmin) -> Finding:
@@ -187,7 +194,9 @@ class _Scope(NamedTuple):
     groups: Set[str]
 
 
-def _both(context: FlowContext, admins: Mapping[Location, RightsAdmin]) -> Iterator[Finding]:
+def _both(
+    context: FlowContext, admins: Mapping[Location, RightsAdmin], rings: bool
+) -> Iterator[Finding]:
     source, target = admins[Location.SOURCE], admins[Location.TARGET]
     if (same := source.cluster_id()) == target.cluster_id():
         why = f"source and target are the same cluster ({same}): a flow needs two"
@@ -197,7 +206,11 @@ def _both(context: FlowContext, admins: Mapping[Location, RightsAdmin]) -> Itera
     scope = _scope(context, every, source)
     yield from _names(context, every, scope)
     topics = scope.there.keys() | scope.others
-    needs = [*needed_rights(context, topics, scope.groups), *_to_take_over(context, target)]
+    needs = [
+        *needed_rights(context, topics, scope.groups),
+        *_to_take_over(context, target),
+        *_to_find_rings(every),
+    ]
     factor = context.spec.target.replication_factor or -1
     new = {
         context.policy.target_topic(topic): (count, factor) for topic, count in scope.there.items()
@@ -219,6 +232,8 @@ def _both(context: FlowContext, admins: Mapping[Location, RightsAdmin]) -> Itera
     if Operation.READ in there[context.progress.topic].allowed:
         existing = {name for name in new if there[name].exists}
         yield from check_foreign_data(context, scope.there, existing)
+        if rings:
+            yield from _rings(context, every, scope)
     yield from check_disk(context, scope.there, admins, settings)
 
 
@@ -247,6 +262,40 @@ def _to_take_over(context: FlowContext, target: RightsAdmin) -> Iterator[Require
         yield RequiredPermission(
             Location.TARGET, AclResource.TOPIC, (earlier,), Operation.READ, purpose
         )
+
+
+def _to_find_rings(every: Iterable[str]) -> Iterator[RequiredPermission]:
+    """Yield the permission to read what flows that write the source have stored there."""
+    if topics := tuple(sorted(filter(is_progress_topic, every))):
+        purpose = "find rings of flows"
+        yield RequiredPermission(
+            Location.SOURCE, AclResource.TOPIC, topics, Operation.READ, purpose, optional=True
+        )
+
+
+def _rings(context: FlowContext, every: Mapping[str, int], scope: _Scope) -> Iterator[Finding]:
+    """Yield a finding for each topic that the flow refuses because of a ring of flows."""
+    ancestry, progress = SourceAncestry(context), context.progress
+    try:
+        ancestry.read(every)
+        upstream, stored = ancestry.active(), {}
+        if upstream and progress.exists():  # following it would create the topic
+            progress.start()
+            progress.read_to_end()
+            stored = progress.hops(flow_key(context), context.now_ms)
+        found = judged(context, scope.there, upstream, stored)
+    except HeadraceError as error:
+        why = f"rings of flows are not looked for: {error}"
+        yield Finding(Location.SOURCE, "topics", "ring", CheckResult.WARNING, why)
+        return
+    finally:
+        ancestry.close()
+    for topic, one in sorted(found.items()):
+        if one.ring is not None:
+            why = one.ring.sentence
+            yield Finding(
+                Location.SOURCE, named("topic", {topic}), "ring", CheckResult.MISSING, why
+            )
 
 
 def _names(context: FlowContext, every: Mapping[str, int], scope: _Scope) -> Iterator[Finding]:
@@ -301,7 +350,7 @@ class Requirements:
         if self._next_s is None or now_s < self._next_s:
             return False
         try:
-            found = check_flow(self._context)
+            found = check_flow(self._context, rings=False)
         except HeadraceError as error:
             log.info("requirements not checked", flow=self._context.name, why=str(error))
             self._next_s = now_s + _AGAIN_S

@@ -50,10 +50,6 @@ class TargetTaken(InvalidSpec):
         )
 
 
-class LoopFound(InvalidSpec):
-    """Another flow copies topics of this flow back, so that this flow would copy them again."""
-
-
 class EpochAltered(InvalidSpec):
     """A task has a connector epoch that no connector wrote."""
 
@@ -108,8 +104,6 @@ class Herder(Protocol):
 
         Raises:
             TargetTaken: Another flow writes one of the topics.
-            LoopFound: Another running flow copies one of the topics back. On Kubernetes the
-                operator reports that instead.
             EpochAltered: A task has a connector epoch that no connector wrote.
             TaskConflict: A later connector with a higher epoch exists.
         """

@@ -135,6 +135,9 @@ class ThreadedUnit(ABC):
     def run_once(self) -> float:
         """Do some work; return the seconds to wait before the next call."""
 
+    def leave(self) -> None:  # noqa: B027 - most units have nothing to announce
+        """Announce that the unit stops, before its release. The call must not block."""
+
     def close(self) -> None:  # noqa: B027 - a subclass may have no clients
         """Close clients. The call must not raise errors."""
 
@@ -191,6 +194,7 @@ class ThreadedUnit(ABC):
             if self._attempt(self.restore):
                 self._life.enter(TaskPhase.RUNNING)
                 self._run_until_stopped()
+                self.leave()
             self._life.enter(TaskPhase.SUSPENDED)
         self._release()
 

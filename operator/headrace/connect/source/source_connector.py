@@ -1,6 +1,6 @@
 """Source connector: finds the source's topics and splits their partitions into tasks."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Set
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Set
 from contextlib import contextmanager, suppress
 from functools import partial
 from types import MappingProxyType
@@ -25,7 +25,6 @@ from headrace.connect.runtime.context import FlowContext
 from headrace.connect.runtime.herder import (
     EpochAltered,
     Herder,
-    LoopFound,
     TargetTaken,
     TaskConflict,
 )
@@ -34,10 +33,11 @@ from headrace.connect.runtime.threaded_unit import ThreadedUnit, succeeds
 from headrace.connect.takeover.first_start import remember_first_start
 from headrace.connect.topics.discovery import DiscoveryResult, SourceRacks, prepare_target
 from headrace.connect.topics.losses import sentence, shown_losses
+from headrace.connect.topics.rings import RingGuard
 from headrace.connect.topics.topic_deletion import DeletedTopics, TopicDeleter
 from headrace.connect.topics.topic_sync import AclSync, TopicConfigSync
 from headrace.errors import Fatal, HeadraceError, InvalidSpec, Retriable
-from headrace.kafka import AccessDenied
+from headrace.kafka import AccessDenied, Throttled
 from headrace.replication.splitting import (
     Growth,
     Split,
@@ -199,6 +199,7 @@ class SourceConnector(ThreadedUnit):
         self._deleted = DeletedTopics(self.context)
         self._deletion = TopicDeleter(self.context)
         self._racks = SourceRacks(self.context)
+        self._rings = RingGuard(self.context)
         self._requirements = Requirements(self.context)
         self._take_over()
 
@@ -241,7 +242,7 @@ class SourceConnector(ThreadedUnit):
 
         The retry uses a topic as soon as it becomes free.
         """
-        refused = isinstance(error, TargetTaken | LoopFound | EpochAltered)
+        refused = isinstance(error, TargetTaken | EpochAltered)
         return partial(succeeds, self._publish_again) if refused else None
 
     def _publish_again(self) -> None:
@@ -249,15 +250,19 @@ class SourceConnector(ThreadedUnit):
             with suppress(HeartbeatsTaken):  # the next instance does not copy them
                 self._split.step(self._weights(self._found.partitions))
 
+    def leave(self) -> None:
+        self._rings.stop()
+
     def close(self) -> None:
-        """Close the readers of the topics that record ACLs and created topics."""
+        """Close the readers of internal topics."""
         self._acls.close()
         self._deletion.close()
+        self._rings.close()
 
     def run_once(self) -> float:
         """Discover topics if that is due, and publish the resulting tasks."""
         now_s = self.clock.monotonic()
-        if self._found is None or now_s >= self._next_discovery_s:
+        if self._found is None or now_s >= self._next_discovery_s or self._rings_changed():
             self._found = self._discover()
             self._next_discovery_s = now_s + self.context.spec.discovery.topics_seconds
         # Settings are synchronized before tasks of a new topic are published, so that its first
@@ -273,13 +278,11 @@ class SourceConnector(ThreadedUnit):
         except TargetTaken as error:
             self.report_ready(ConditionStatus.FALSE, Reason.TARGET_TOPIC_TAKEN, str(error))
             raise
-        except LoopFound as error:
-            self.report_ready(ConditionStatus.FALSE, Reason.REPLICATION_LOOP, str(error))
-            raise
         self._find_deleted(self._found)
         self._check_requirements()
         self._report_condition(self._found)
-        rest_s = min(synchronized_s, max(0.0, self._next_discovery_s - self.clock.monotonic()))
+        due_s = min(self._next_discovery_s, self._rings.next_s)
+        rest_s = min(synchronized_s, max(0.0, due_s - self.clock.monotonic()))
         return rest_s if settled else min(rest_s, _ASK_AGAIN_S)
 
     def _check_requirements(self) -> bool:
@@ -302,6 +305,9 @@ class SourceConnector(ThreadedUnit):
                 if self.context.topics.matches(topic)
                 and (topic != HEARTBEATS or self.clock.monotonic() >= self._heartbeats_from_s)
             }
+        self._check_rings(there, on_source)
+        left_out = self._rings.refused.keys() | self._rings.held
+        on_source = {topic: count for topic, count in on_source.items() if topic not in left_out}
         with self._asking(Reason.TARGET_UNREACHABLE):
             found = prepare_target(self.context, on_source, self.log)
         found.there = there
@@ -313,6 +319,20 @@ class SourceConnector(ThreadedUnit):
             self.observe(racks=self._racks.known)
             self.ownership.report(self.status)  # the racks determine the placement of new tasks
         return found
+
+    def _check_rings(self, there: Collection[str], topics: Collection[str]) -> None:
+        """Find topics to refuse. Call it before new topics are published."""
+        is_new = True
+        for _ in range(2):
+            if is_new:
+                with self._asking(Reason.SOURCE_UNREACHABLE):
+                    self._rings.read(there)
+                with self._asking(Reason.TARGET_UNREACHABLE):
+                    is_new = self._rings.store(topics)
+
+    def _rings_changed(self) -> bool:
+        with self._asking(Reason.SOURCE_UNREACHABLE):
+            return self._rings.poll()
 
     def _measure(self, partitions: Set[TopicPartition]) -> None:
         ends = self.context.source.known_ends(partitions)
@@ -345,11 +365,15 @@ class SourceConnector(ThreadedUnit):
 
     def _report_condition(self, found: DiscoveryResult) -> None:
         on_source = found.on_source
-        unmatched = self.context.topics.unmatched(list(on_source))
+        unmatched = self.context.topics.unmatched([*on_source, *self._rings.held])
         unresolved = {at: one for at, one in self._deleted.losses.items() if one.unresolved}
         if unresolved:
             lost = "; ".join(sentence(self.context, at, one) for at, one in unresolved.items())
             self.report_ready(ConditionStatus.FALSE, Reason.DATA_LOST, lost[:4096])
+        elif refused := self._rings.refused:
+            self.report_ready(
+                ConditionStatus.FALSE, Reason.REPLICATION_LOOP, "; ".join(refused.values())[:4096]
+            )
         elif found.problems:
             self.report_ready(
                 ConditionStatus.FALSE,
@@ -372,6 +396,8 @@ class SourceConnector(ThreadedUnit):
                 message += f"; settings not synchronized: {next(iter(problems.values()))}{others}"
             if self._acls.problem:
                 message += f"; ACLs not synchronized: {self._acls.problem}"
+            if self._rings.problem:
+                message += f"; {self._rings.problem}"
             self.report_ready(ConditionStatus.TRUE, Reason.RUNNING, message[:4096])
 
     @contextmanager
@@ -379,6 +405,6 @@ class SourceConnector(ThreadedUnit):
         try:
             yield
         except Retriable as error:
-            reason = error.reason if isinstance(error, AccessDenied) else unreachable
+            reason = error.reason if isinstance(error, AccessDenied | Throttled) else unreachable
             self.report_ready(ConditionStatus.FALSE, reason, str(error))
             raise

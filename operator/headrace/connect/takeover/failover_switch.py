@@ -5,7 +5,7 @@ Kubernetes cluster. It is a claim with a higher epoch, so that a driver that was
 a later owner. An interrupted switch is repeated from the start. A stored switch is kept.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -127,8 +127,26 @@ def _switched(
         progress = replace(claims[at], fencing=(), unfenced=unfenced, switch=made)
         found[at] = Switched(progress, made, one.records)
     _store(context, {at: one.progress for at, one in found.items()})
+    _end_hops(context, {at.topic for at in found})
     _write_offset_syncs(context, found)
     return found | put_off
+
+
+def _end_hops(context: FlowContext, topics: Set[str]) -> None:
+    """Delete the ancestry of the copies, which are originals now. A flow may copy them back.
+
+    The flow's manifest may lack its namespace, so the hops of all flows to these copies are
+    deleted.
+    """
+    copies = {topic: context.policy.target_topic(topic) for topic in topics}
+    ended: dict[bytes, bytes | None] = {
+        key.encode(): None
+        for key, one in context.progress.all_hops().items()
+        if key.source_cluster_id == context.source_cluster_id
+        and copies.get(key.topic) == one.hop.target.topic
+    }
+    if ended:
+        context.progress.send_ancestry(ended).wait()
 
 
 def _write_offset_syncs(context: FlowContext, found: Mapping[TopicPartition, Switched]) -> None:

@@ -1,6 +1,7 @@
 """Internal topics on the target: compacted logs, readers and writers."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from types import MappingProxyType
 from typing import NamedTuple
 
 from headrace.api import ClusterAccess, TopicPartition
@@ -14,6 +15,7 @@ from headrace.kafka import (
     Position,
     Renewal,
     Renewed,
+    Throttle,
     assign,
     ensure_topic,
     is_about_group,
@@ -40,16 +42,20 @@ class TopicTail:
         *,
         partition: int = 0,
         start: int = 0,
+        settings: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         """Create a reader.
 
         ``admin`` is a client of ``cluster``, and ``start`` is the first offset to read.
+        ``settings`` are further settings of the consumer.
         """
         self._at = TopicPartition(topic, partition)
         self._cluster, self._admin, self._clients, self._clock = cluster, admin, clients, clock
         self._position = start
+        self._settings = settings
         self._consumer: RecordConsumer | None = None
         self._renewal = Renewal()
+        self._throttle = Throttle(clock)
 
     def read(self) -> Iterator[ReadRecord]:
         """Yield the records since the last call; the first call begins at ``start``.
@@ -58,6 +64,7 @@ class TopicTail:
 
         Raises:
             Retriable: A broker does not respond.
+            Throttled: A quota delays the records, and ``on_throttled`` of the clients raises it.
             Fatal: The permission to read is missing.
         """
         end = self._end()
@@ -71,17 +78,22 @@ class TopicTail:
                 f"{self._position}: it was made again"
             )
         tried = f"read topic {self._at.topic} on {self._admin.name}"
-        received_s = self._clock.monotonic()
+        received_s = reported_s = self._clock.monotonic()
         while self._position < end:
+            now_s = self._clock.monotonic()
+            if self._throttle.active:
+                if now_s - reported_s > _SILENCE_S:
+                    reported_s = now_s
+                    self._clients.on_throttled(self._throttle.error(tried, self._position, end))
+            elif now_s - received_s > _SILENCE_S:
+                self.close()
+                raise Retriable(f"could not {tried}: no record within {_SILENCE_S:.0f} s")
             with translated(tried):
                 messages = self._opened().consume(_BATCH, 0.2)
             for message in messages:
                 yield from self._taken(message, tried)
             if messages:
                 received_s = self._clock.monotonic()
-            elif self._clock.monotonic() - received_s > _SILENCE_S:
-                self.close()
-                raise Retriable(f"could not {tried}: no record within {_SILENCE_S:.0f} s")
 
     def _end(self) -> int:
         return self._admin.offsets([self._at], Position.LATEST)[self._at]
@@ -109,15 +121,7 @@ class TopicTail:
             self.close()
         if self._consumer is None:
             self._renewal = Renewal(self._cluster)
-            settings = {
-                # Compaction and retention move the start of the log. Deleted records are not
-                # needed.
-                "auto.offset.reset": "earliest",
-                # A new record ends the wait of a fetch. Between reads, the client sends one fetch a
-                # second.
-                "fetch.wait.max.ms": 1_000,
-            }
-            self._consumer = self._clients.consumer(self._cluster, settings)
+            self._consumer = self._clients.consumer(self._cluster, self._settings, self._throttle)
             assign(self._consumer, [(self._at, self._position)])
         return self._consumer
 

@@ -8,7 +8,6 @@ a ``run``. ``run_reader`` reads and ``reconciler`` writes objects.
 from headrace.controller.mirror_tests.jobs import build_run
 from headrace.controller.mirror_tests.reconciler import MirrorTestReconciler, TestName
 from headrace.controller.mirror_tests.run import (
-    FixedRole,
     Images,
     SparkDefaults,
     TestRun,
@@ -18,7 +17,6 @@ from headrace.controller.mirror_tests.schedule import next_scheduled
 from headrace.controller.mirror_tests.stages import RunFacts, StageDecision, next_decision
 
 __all__ = [
-    "FixedRole",
     "Images",
     "MirrorTestReconciler",
     "RunFacts",

@@ -13,14 +13,13 @@ from headrace.controller.mirror_tests.run import (
     RUN_FOLDER,
     TEST_FILE,
     WRITABLE,
-    FixedRole,
     TestRun,
     build_limits,
     metadata,
     ready_by,
     report_name,
 )
-from headrace.controller.resources.children import RBAC, account, binding
+from headrace.controller.resources.children import RBAC, FixedRole, account, binding
 from headrace.controller.resources.deployment import (
     CONTAINER_SECURITY,
     SECRETS_FOLDER,

@@ -6,7 +6,7 @@ from typing import TypeVar
 from headrace.api import MIRROR_TEST_LABEL, ChaosStep, MirrorTest, Model, Rehearsal, label_value
 from headrace.api.pods import PodTemplate, PullPolicy
 from headrace.api.spark import SparkPod
-from headrace.controller.resources import template_with
+from headrace.controller.resources import FixedRole, template_with
 from headrace.k8s import Object, owner_reference
 from headrace.logs import FORMAT_VARIABLE, FORMATS
 from headrace.mirror_test import Stage, documents
@@ -70,15 +70,6 @@ class Images:
     chaos: str = "headrace"
     """Image of the Jobs for ``spec.chaos`` and ``spec.rehearsal``, which is the drivers' image."""
     chaos_pull_policy: PullPolicy = "IfNotPresent"
-
-
-@dataclass(frozen=True)
-class FixedRole:
-    """Role that the chart creates. The operator may bind it without having its permissions."""
-
-    kind: str
-    """ClusterRole, or a Role in the test's namespace."""
-    name: str
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,14 @@ Functions ``build_*`` return manifests, and other modules apply them. The golden
 ``tests/unit/controller/golden`` show the effect of a change.
 """
 
-from headrace.controller.resources.children import CONNECTORS, build_children, build_unit
+from headrace.controller.resources.children import (
+    CONNECTORS,
+    DRIVER_RULES,
+    FixedRole,
+    build_children,
+    build_role,
+    build_unit,
+)
 from headrace.controller.resources.deployment import (
     DriverDefaults,
     build_deployment,
@@ -15,9 +22,12 @@ from headrace.controller.resources.deployment import (
 
 __all__ = [
     "CONNECTORS",
+    "DRIVER_RULES",
     "DriverDefaults",
+    "FixedRole",
     "build_children",
     "build_deployment",
+    "build_role",
     "build_unit",
     "template_hash",
     "template_with",

@@ -1,6 +1,8 @@
 """All children of a flow, in the order in which they are applied."""
 
+import hashlib
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 from headrace.api import API_VERSION, TYPE_LABEL, ReplicationFlow, ReplicationTask, TaskType
 from headrace.assign import TaskId
@@ -14,6 +16,15 @@ from headrace.controller.resources.deployment import (
 from headrace.k8s import Object
 
 RBAC = "rbac.authorization.k8s.io"
+
+
+@dataclass(frozen=True)
+class FixedRole:
+    """Role that the chart creates. The operator may bind it without having its permissions."""
+
+    kind: str
+    """ClusterRole, or a Role in the namespace of the binding."""
+    name: str
 
 
 def account(metadata: Object) -> Object:
@@ -49,47 +60,63 @@ def build_service_account(flow: ReplicationFlow) -> Object:
     return account(metadata)
 
 
-def build_role(flow: ReplicationFlow) -> Object:
-    """Return the drivers' role.
+DRIVER_RULES: tuple[Object, ...] = (
+    {
+        "apiGroups": ["headrace.dev"],
+        "resources": ["replicationtasks"],
+        "verbs": ["get", "list", "watch", "create", "patch", "delete"],
+    },
+    {
+        "apiGroups": ["headrace.dev"],
+        "resources": ["replicationtasks/status"],
+        "verbs": ["update"],
+    },
+    {
+        "apiGroups": ["coordination.k8s.io"],
+        "resources": ["leases"],
+        "verbs": ["create", "patch", "delete"],
+    },
+)
+"""Permissions of all drivers, as in ``driver-rules.yaml`` of the chart.
 
-    Drivers may read their own flow, read, create, change and delete units, and renew Leases. RBAC
-    can name an object but cannot select by label or field, so the role includes all units and
-    Leases of the namespace. It includes no Secrets, because they are mounted.
-    """
+They include all units and Leases of the namespace, because RBAC cannot select by label or field,
+and the name of a Lease is the name of a future pod. The chart's admission policy reduces them. They
+include no Secrets, because Secrets are mounted.
+"""
+
+
+def build_role(flow: ReplicationFlow, driver_role: FixedRole | None = None) -> Object:
+    """Return the drivers' role, which contains ``DRIVER_RULES`` if no ``driver_role`` does."""
+    own_flow: Object = {
+        "apiGroups": ["headrace.dev"],
+        "resources": ["replicationflows"],
+        "resourceNames": [flow.metadata.name],
+        "verbs": ["list", "watch"],
+    }
     return {
         "apiVersion": f"{RBAC}/v1",
         "kind": "Role",
         "metadata": build_metadata(flow, driver_name(flow)),
-        "rules": [
-            {
-                "apiGroups": ["headrace.dev"],
-                "resources": ["replicationflows"],
-                "resourceNames": [flow.metadata.name],
-                "verbs": ["get", "list", "watch"],
-            },
-            {
-                "apiGroups": ["headrace.dev"],
-                "resources": ["replicationtasks"],
-                "verbs": ["get", "list", "watch", "create", "patch", "delete"],
-            },
-            {
-                "apiGroups": ["headrace.dev"],
-                "resources": ["replicationtasks/status"],
-                "verbs": ["update"],
-            },
-            {
-                "apiGroups": ["coordination.k8s.io"],
-                "resources": ["leases"],
-                "verbs": ["create", "patch", "delete"],
-            },
-        ],
+        "rules": [own_flow, *(DRIVER_RULES if driver_role is None else ())],
     }
 
 
-def build_role_binding(flow: ReplicationFlow) -> Object:
-    """Return the binding of the role to the drivers' account."""
+def build_role_bindings(
+    flow: ReplicationFlow, driver_role: FixedRole | None = None
+) -> list[Object]:
+    """Return the bindings of the drivers' roles to their account.
+
+    A binding cannot be changed to another role. Each ``driver_role`` therefore has its own name of
+    a binding.
+    """
     name = driver_name(flow)
-    return binding(build_metadata(flow, name), kind="Role", role=name)
+    own = binding(build_metadata(flow, name), kind="Role", role=name)
+    if driver_role is None:
+        return [own]
+    kind, role = driver_role.kind, driver_role.name
+    digest = hashlib.sha256(f"{kind}/{role}".encode()).hexdigest()[:8]
+    metadata = build_metadata(flow, f"{name}-{digest}")
+    return [own, binding(metadata, kind=kind, role=role, account=name)]
 
 
 def build_pod_disruption_budget(flow: ReplicationFlow) -> Object:
@@ -135,13 +162,14 @@ def build_children(
     *,
     network_policy: bool,
     chaos: bool = False,
+    driver_role: FixedRole | None = None,
     tasks: Iterable[ReplicationTask] = (),
 ) -> list[Object]:
     """Return the children of a flow except units. Permissions come before the drivers."""
     return [
         build_service_account(flow),
-        build_role(flow),
-        build_role_binding(flow),
+        build_role(flow, driver_role),
+        *build_role_bindings(flow, driver_role),
         build_pod_disruption_budget(flow),
         *([build_network_policy(flow)] if network_policy else []),
         build_deployment(flow, image, chaos=chaos, tasks=tasks),

@@ -386,8 +386,9 @@ class Starts:
                 pair.target,
                 difference.offset,
                 f"{pair.target} on {self._target.name} is not as {pair.source} on "
-                f"{self._source.name} from offset {difference.offset} on: {difference.what}; "
-                f"{REBUILD}",
+                f"{self._source.name} from offset {difference.offset} on: {difference.what}. "
+                "Possibly another client writes there, the topic existed before, or the source was "
+                f"truncated or created again; stop such a client, then {REBUILD}",
             )
 
 

@@ -41,7 +41,7 @@ Say = Callable[..., str]
 def copied(herder: StandaloneHerder, scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     """Copy ten records, of which a group has read nine."""
 
-    def context(flow: ReplicationFlow, *_: object) -> FlowContext:
+    def context(flow: ReplicationFlow, *_: object, **__: object) -> FlowContext:
         scene.context.change(flow)
         return scene.context
 
@@ -203,6 +203,67 @@ def test_a_group_that_moved_back_stays_where_a_consumer_of_the_target_committed(
     scene.target.consumer_commits("billing", TopicPartition(COPY, 0), 8)
     scene.source.consumer_commits("billing", P0, 2)
     assert of_group(json.loads(say("failover", "f", "-o", "json"))) == [(2, 2, 8, 6, 0)]
+
+
+@pytest.mark.parametrize(
+    ("commits", "late"),
+    [pytest.param([3], [], id="once"), pytest.param([3, 4, 6], [(4, 6)], id="without end")],
+)
+def test_commits_during_the_switch_are_read_again_and_later_ones_are_named(
+    say: Say,
+    scene: Scene,
+    monkeypatch: pytest.MonkeyPatch,
+    commits: list[int],
+    late: list[tuple[int, int]],
+) -> None:
+    """Let a group without members commit while the groups of the target are set."""
+    scene.source.consumer_commits("billing", P0, 2)
+    set_groups, left = scene.target.commit, list(commits)
+
+    def commit(offsets: Mapping[str, Mapping[TopicPartition, Committed]]) -> dict[str, Any]:
+        if left:
+            scene.source.consumer_commits("billing", P0, left.pop(0))
+        return set_groups(offsets)
+
+    monkeypatch.setattr(scene.target, "commit", commit)
+    found = json.loads(say("failover", "f", "-o", "json"))
+    on_target = late[0][0] if late else commits[-1]
+    assert of_group(found) == [(on_target, on_target, on_target, 0, 0)]
+    commits_found = [(one["sourceOffset"], one["laterOffset"]) for one in found["lateCommits"]]
+    assert commits_found == late
+    copy = TopicPartition(COPY, 0)
+    assert scene.target.committed(["billing"])[0]["billing"][copy].offset == on_target
+
+    assert of_group(json.loads(say("failover", "f", "-o", "json"))) == [
+        (commits[-1], commits[-1], commits[-1], 0, 0)
+    ]
+
+
+def test_a_late_commit_is_a_sentence(
+    say: Say, scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    new = iter(range(1, 10))
+    set_groups = scene.target.commit
+
+    def commit(offsets: Mapping[str, Mapping[TopicPartition, Committed]]) -> dict[str, Any]:
+        scene.source.consumer_commits("billing", P0, next(new))
+        return set_groups(offsets)
+
+    monkeypatch.setattr(scene.target, "commit", commit)
+    assert (
+        "Group billing committed on the source after its offset on the target was set, by 1 "
+        "offsets: orders/0 from 2 to 3. Stop its clients, and run the command again."
+    ) in say("failover", "f")
+
+
+def test_a_group_that_joins_while_the_flow_stops_refuses(
+    say: Say, scene: Scene, herder: StandaloneHerder, meanwhile: list[Callable[[], object]]
+) -> None:
+    meanwhile += [lambda: None, lambda: scene.source.active.add("billing")]
+    said = say("failover", "f", code=1)
+    assert "f is not failed over, and keeps running: consumers of billing still run" in said
+    assert state(herder) is FlowState.RUNNING
+    assert scene.stored(P0).switch is None
 
 
 def test_a_group_of_any_kind_with_members_refuses(say: Say, scene: Scene) -> None:

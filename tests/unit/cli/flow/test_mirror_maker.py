@@ -39,7 +39,7 @@ SYNCS = "mm2-offset-syncs.west.internal"
 def stopped(herder: StandaloneHerder, scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     """Write ten records each. MirrorMaker 2 has copied eight of partition 0, none of 1."""
 
-    def context(flow: ReplicationFlow, *_: object) -> FlowContext:
+    def context(flow: ReplicationFlow, *_: object, **__: object) -> FlowContext:
         scene.context.change(flow)
         return scene.context
 
@@ -163,6 +163,57 @@ def test_while_mirror_maker_runs_nothing_is_imported(
     scene.target.active.add("east-mm2")
     assert "group east-mm2 on west has members" in say("flow", "import", "mm2", "f", code=1)
     assert scene.context.progress.topic not in scene.target.ids
+
+
+def test_mirror_maker_that_has_stored_nothing_is_not_a_wrong_alias(say: Say, scene: Scene) -> None:
+    scene.target.recreate_topic(OFFSETS)
+    scene.target.active.add("east-mm2")
+    assert "MirrorMaker 2 runs: group east-mm2" in say("flow", "import", "mm2", "f", code=1)
+    scene.target.active.clear()
+    why = say("flow", "import", "mm2", "f", code=3)
+    assert f"{OFFSETS} on west contains no offsets. MirrorMaker 2 stores them every" in why
+    assert "alias" not in why
+
+    copied(scene, 3, 7)
+    say("flow", "export", "mm2", "f")
+    assert positions(scene, "MirrorSourceConnector") == {P0: 3, P1: 7}
+
+
+def test_a_wrong_source_alias_is_suspected(say: Say, scene: Scene) -> None:
+    scene.target.delete_topic(OFFSETS)
+    assert "name the one in which" in say("flow", "import", "mm2", "f", code=3)
+    scene.target.create_topic("mm2-offsets.north.internal", 3)
+    why = say("flow", "import", "mm2", "f", code=3)
+    assert f"there is no topic {OFFSETS} on west, but there are offsets of a MirrorMaker 2" in why
+    assert "whose source is north: spec.source.alias is east, and must be the alias" in why
+
+
+def test_a_wrong_target_alias_is_refused(say: Say, scene: Scene) -> None:
+    scene.source.create_topic("mm2-offset-syncs.vest.internal", 1)
+    why = say("flow", "import", "mm2", "f", code=3)
+    assert "offset syncs of a MirrorMaker 2 whose target is vest: spec.target.alias is west" in why
+    scene.source.create_topic(SYNCS, 1)
+    assert "But" not in say("flow", "import", "mm2", "f", "--dry-run")
+
+
+def test_missing_offset_syncs_are_a_sentence(say: Say, scene: Scene) -> None:
+    sentence = f"But east has no topic {SYNCS} that the user may describe: offsets of groups"
+    assert sentence in say("flow", "import", "mm2", "f", "--dry-run")
+    scene.target.create_topic("mm2-offset-syncs.east.internal", 1)
+    assert sentence not in say("flow", "import", "mm2", "f", "--dry-run")
+
+
+def test_the_plan_counts_what_is_already_there(say: Say, scene: Scene) -> None:
+    """A killed MirrorMaker 2 has stored offset 8 and copied to offset 11."""
+    for number in (0, 1):
+        scene.source.append(TOPIC, *[b"%d" % n for n in range(5)], partition=number)
+    scene.target.append(COPY, b"x", b"x", b"0")
+    found = json.loads(say("flow", "import", "mm2", "f", "--dry-run", "-o", "json"))
+    assert [one["sourceEnd"] - one["goesOnAt"] for one in found["partitions"]] == [7, 15]
+    assert [one["alreadyOnTarget"] for one in found["partitions"]] == [3, 0]
+    assert "Warning: the target already has 3 of the offsets to copy" in say(
+        "flow", "import", "mm2", "f", "--dry-run"
+    )
 
 
 def test_a_flow_that_runs_is_left_alone(say: Say, herder: StandaloneHerder) -> None:

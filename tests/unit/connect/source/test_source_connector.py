@@ -29,6 +29,7 @@ from headrace.connect.source.source_connector import SourceConnector
 from headrace.errors import Fatal, HeadraceError, InvalidSpec, Retriable
 from headrace.kafka import TopicConfig
 from headrace.replication import Progress, ProgressKey, TopicFilter, policy_for
+from headrace.replication.ancestry import AncestryKey, Descent
 from headrace.standalone.task_store import TaskStore
 
 NOTHING = ReplicationTaskStatus()
@@ -106,6 +107,7 @@ class FakeProgress:
 
     def __init__(self) -> None:
         self.table: dict[ProgressKey, Progress] = {}
+        self.ancestry: dict[bytes, bytes | None] = {}
 
     def stored(self, source_cluster_id: str) -> dict[ProgressKey, Progress]:
         return dict(self.table)
@@ -118,6 +120,13 @@ class FakeProgress:
     def purge(self, keys: Iterable[ProgressKey]) -> None:
         for key in keys:
             del self.table[key]
+
+    def hops(self, flow: AncestryKey, now_ms: int) -> dict[str, Descent]:
+        return {}
+
+    def send_ancestry(self, records: Mapping[bytes, bytes | None]) -> SimpleNamespace:
+        self.ancestry |= records
+        return SimpleNamespace(wait=lambda: None)
 
 
 class FakeHerder:
@@ -228,9 +237,10 @@ class Scene:
                 "onRecordError": {"action": "DeadLetter", "deadLetterTopic": dead_letter_topic}
             }
         flow = {"metadata": {"name": "f"}, "spec": spec}
-        self.context.spec = ReplicationFlow.model_validate(
+        self.context.flow = ReplicationFlow.model_validate(
             {"apiVersion": "headrace.dev/v1beta1", "kind": "ReplicationFlow", **flow}
-        ).spec
+        )
+        self.context.spec = self.context.flow.spec
 
     def start(self, epoch: int, before: ReplicationTaskStatus = NOTHING) -> SourceConnector:
         task = ReplicationTask(

@@ -224,6 +224,7 @@ def test_a_copy_that_differs_is_refused_with_the_offset(scenes: PreservedScenes)
     why = stops(scenes)
     assert "is not as orders-0 on east" in why
     assert "from offset 1 on: the value of the record differs" in why
+    assert "another client writes there" in why
     assert scenes.cells() == "ax"
 
 

@@ -1,0 +1,55 @@
+"""Quotas of brokers, which delay the responses to a client."""
+
+from math import inf
+
+from headrace.api import Reason
+from headrace.errors import Retriable
+from headrace.timing import Clock
+
+SMALL_FETCH_BYTES = 32 << 10
+"""Maximum size of a response to a throttled client, in bytes.
+
+A broker delays a response that, with all others of the last ten seconds, exceeds the quota. A large
+response is therefore delayed again and again while other clients of the same user read a little.
+"""
+_AFTER_S = 10.0
+"""Time in seconds after a delay within which data arrive, or the next delay is announced."""
+
+
+class Throttled(Retriable):
+    """Brokers delay data because of a quota. The message says how much was read."""
+
+    reason = Reason.THROTTLED
+
+
+class Throttle:
+    """Delays that brokers have announced to one consumer. Thread-safe.
+
+    It must not be replaced because of its silence: the data in flight would be lost.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        """Create the object; no delay is known."""
+        self._clock, self._until_s = clock, -inf
+
+    def announce(self, delay_s: float) -> None:
+        """Receive the delay of a response, which is 0 if there is none."""
+        if delay_s > 0:
+            self._until_s = self._clock.monotonic() + delay_s
+
+    @property
+    def seen(self) -> bool:
+        """Whether a broker has announced a delay. The consumer then requests less at a time."""
+        return self._until_s > -inf
+
+    @property
+    def active(self) -> bool:
+        """Whether missing data may be due to a delay."""
+        return self._clock.monotonic() < self._until_s + _AFTER_S
+
+    def error(self, tried: str, read: int, end: int) -> Throttled:
+        """Return an error about a reading of offsets below ``end``, of which ``read`` are read."""
+        return Throttled(
+            f"could not {tried} yet, {read:,} of {end:,} offsets are read: a quota of the brokers "
+            "(consumer_byte_rate) throttles this client"
+        )
