@@ -37,7 +37,14 @@ from support.security import (
 from headrace.api import audits_topic, progress_topic
 from headrace.cli.main import main
 from headrace.errors import GaveUp, HeadraceError
-from headrace.kafka import AclAdmin, Admin, CompactedTopic, Producer, client_config
+from headrace.kafka import (
+    AclAdmin,
+    Admin,
+    CompactedTopic,
+    Producer,
+    RightsAdmin,
+    client_config,
+)
 from headrace.sandbox import Authority, ClusterPlan, Sandbox
 
 pytestmark = pytest.mark.in_one_worker
@@ -215,6 +222,11 @@ def test_what_it_names_is_what_a_flow_needs_and_each_right_alone_is_noticed(
 
     needed = checked.grant_all()
     checked.nothing_is_wrong()
+    (disk,) = [one for one in checked.check()[1] if one["check"] == "free disk"]
+    assert "MB to copy, counted with one replica" in disk["message"]
+    disks = RightsAdmin(spec(checked.clusters["source"])).broker_disks({topic: 2}).values()
+    assert [bool(one.free_bytes) for one in disks] == [True]
+    assert [size > 0 for one in disks for size in one.sizes_bytes.values()] == [True, True]
     options = ("--secrets", str(checked.mounted.folder))
     with FlowRun(tmp_path, [checked.flow], *options) as run:
         copies = spec(checked.clusters["target"])

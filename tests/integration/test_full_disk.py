@@ -1,5 +1,7 @@
 """The target's disk is full: its broker ends itself. A real one, small, in memory."""
 
+import json
+import re
 import subprocess
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -12,6 +14,7 @@ import pytest
 from support.flows import FlowRun, manifest, spec
 from support.records import arrived, make_topic, numbered, produce, read, unique
 
+from headrace.cli.main import main
 from headrace.sandbox import SandboxCluster
 
 WaitUntil = Callable[..., Any]
@@ -49,10 +52,12 @@ def disk(tmp_path: Path) -> Iterator[Disk]:
 
 @pytest.mark.long
 def test_a_flow_says_that_its_target_is_down_and_goes_on_when_there_is_room(
+    *,
     disk: Disk,
     east: SandboxCluster,
     start_cluster: Callable[..., SandboxCluster],
     tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
     wait_until: WaitUntil,
 ) -> None:
     west = start_cluster("west", properties={"log.dirs": str(disk.folder)})
@@ -62,6 +67,16 @@ def test_a_flow_says_that_its_target_is_down_and_goes_on_when_there_is_room(
     records = [
         one._replace(value=(one.value or b"").ljust(SIZE, b"x")) for one in numbered(RECORDS, 1)
     ]
+    large = make_topic(spec(east), unique("large"), 1)
+    produce(spec(east), large, records)
+    file = tmp_path / "large.yaml"
+    FlowRun.write(file, [manifest(large, east, west, large)])
+    main(["check", str(file), "-o", "json"])
+    (document,) = json.loads(capsys.readouterr().out)
+    (found,) = [one for one in document["findings"] if one["check"] == "free disk"]
+    assert found["result"] == "warning"
+    assert re.search(r"needs 4\d\.\d MB and has \d+\.\d MB free", found["message"])
+
     with FlowRun(tmp_path, [manifest(name, east, west, topic)]) as run:
         wait_until(run.ready)
         produce(spec(east), topic, records)

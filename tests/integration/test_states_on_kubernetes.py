@@ -176,3 +176,33 @@ def test_running_paused_stopped_and_on(
     wait_until(lambda: arrived(spec(west), copy), until=partial(eq, 400))
     found = compare(read(spec(east), topic), read(spec(west), copy))
     assert (found.missing, found.repeated, found.in_order) == (0, 0, True)
+
+
+def test_figures_of_a_frozen_driver_are_unknown(
+    *,
+    resources: Resources,
+    kubelet: Kubelet,
+    east: SandboxCluster,
+    west: SandboxCluster,
+    wait_until: Wait,
+) -> None:
+    name = unique("frozen")
+    topic = make_topic(spec(east), name, 1)
+    produce(spec(east), topic, numbered(10, 1))
+    drivers = {"replicas": 1, "leaseSeconds": 3}
+    resources.apply(
+        manifest(name, east, west, topic, heartbeats={"enabled": False}, drivers=drivers)
+    )
+    wait_until(lambda: ready(resources, name), until=partial(eq, ("True", "Running")))
+    (pod,) = kubelet.pods()
+    pod.freeze()
+    status = wait_until(
+        lambda: resources.get("replicationflow", name)["status"],
+        until=lambda seen: seen.get("lostDrivers"),
+    )
+    pod.thaw()
+    assert status["lostDrivers"] == [pod.name]
+    assert (status["tasks"]["running"], status["readyReplicas"]) == (0, 0)
+    assert "lag" not in status
+    assert {one["type"]: one["reason"] for one in status["conditions"]}["Ready"] == "NoDrivers"
+    wait_until(lambda: ready(resources, name), until=partial(eq, ("True", "Running")))

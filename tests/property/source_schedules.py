@@ -158,7 +158,9 @@ class Schedule:
             self._scene.producer.refuse_batch(dict.fromkeys(batch, code))
 
     def _stop_a_producer(self) -> None:
-        self._random.choice(self._scene.target.producers).stop(KafkaError._FATAL)
+        lanes = [one for one in self._scene.target.producers if one.gapless]
+        if lanes:
+            self._random.choice(lanes).stop(KafkaError._FATAL)
 
     def _stall(self) -> None:
         """Stall the task.

@@ -18,19 +18,19 @@ from support.memory_mover import MemoryMover
 from headrace.api import ClusterAccess
 from headrace.api.flow import ReplicationFlowSpec
 from headrace.api.partitions import TopicPartition
-from headrace.datapath import Clients, TokenBucket
+from headrace.datapath import Clients, RecordConsumer, TokenBucket
 from headrace.errors import Fatal, HeadraceError, Retriable
 from headrace.kafka import (
     AclAdmin,
     ActiveProducer,
     Admin,
+    BrokerDisk,
     Committed,
-    Consumer,
     KafkaError,
     KafkaException,
     Operation,
     Position,
-    Producer,
+    RecordProducer,
     Replicas,
     RightsAdmin,
     Topic,
@@ -197,6 +197,8 @@ class FakeCluster:
         """Whether a broker of another cluster answers at one of its addresses."""
         self.unmakeable: Fatal | None = None
         """Reason why no topic can be created, other than a missing permission."""
+        self.disks = {1: BrokerDisk(10**12, {})}
+        """Disks of its brokers."""
         self.in_sync = 1
         """Replicas of each partition that are."""
         self.producers: list[FakeProducer] = []
@@ -349,13 +351,17 @@ class FakeCluster:
     def group_rights(self, names: Iterable[str]) -> dict[str, frozenset[Operation]]:
         return {name: self._allowed(name) for name in names}
 
+    def broker_disks(self, topics: Mapping[str, int]) -> dict[int, BrokerDisk]:
+        self._answer()
+        return self.disks
+
     def may_use_transactional_id(self, name: str) -> bool:
         return Operation.WRITE in self._allowed(name)
 
     def expect(self, cluster_id: str) -> None:
         assert cluster_id == self.cluster_id()
 
-    def check_brokers(self) -> None:
+    def check_brokers(self, within_s: float = 0) -> None:
         self._answer()
         if self.foreign_broker:
             raise Retriable(f"a broker of another cluster answers for {self.name}")
@@ -757,8 +763,8 @@ class FakeKafka:
     def clients(self) -> Clients:
         """Return the clients for a ``FlowContext``."""
         return Clients(
-            consumer=cast("Callable[..., Consumer]", self._consumer),
-            producer=cast("Callable[..., Producer]", self._producer),
+            consumer=cast("Callable[..., RecordConsumer]", self._consumer),
+            producer=cast("Callable[..., RecordProducer]", self._producer),
             admin=cast("Callable[[ClusterAccess], Admin]", self._admin),
             mover=self._mover,
             acls=cast("Callable[[ClusterAccess], AclAdmin]", self._admin),
@@ -781,7 +787,7 @@ class FakeKafka:
     def _admin(self, access: ClusterAccess) -> FakeCluster:
         return self.clusters[access.alias]
 
-    def _consumer(self, access: ClusterAccess, settings: Any = None, **_: Any) -> FakeConsumer:
+    def _consumer(self, access: ClusterAccess, settings: Any = None, *_: Any) -> FakeConsumer:
         cluster = self.clusters[access.alias]
         cluster.consumers.append(consumer := FakeConsumer(cluster, settings))
         return consumer

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass, field
 from functools import partial
 from math import isqrt
+from typing import cast
 
 from headrace.api import ClusterAccess, TopicPartition
 from headrace.assign import TaskId
@@ -23,9 +24,11 @@ from headrace.datapath.lane import (
 )
 from headrace.errors import Retriable
 from headrace.kafka import (
+    Consumer,
     KafkaError,
     KafkaException,
     Message,
+    Producer,
     assign_more,
     concerns_record,
     diverged_at,
@@ -198,9 +201,12 @@ class MemoryLane:
     ) -> None:
         self._mover, self._task, self._copied = mover, task, copied
         self.closed = threading.Event()
-        self._consumer = mover.clients.consumer(mover.source, {})
+        self._consumer = cast("Consumer", mover.clients.consumer(mover.source, {}))
         # Gapless: none of a partition's records is appended after one that the broker refused.
-        self._producer = mover.clients.producer(mover.target, {"enable.gapless.guarantee": True})
+        self._producer = cast(
+            "Producer",
+            mover.clients.producer(mover.target, {"enable.gapless.guarantee": True}),
+        )
         self._stopped: KafkaException | None = None
         """The fatal error of the producer."""
         self._windows: dict[TopicPartition, SentWindow] = {}

@@ -50,6 +50,12 @@ class Proxy:
             with suppress(OSError):
                 one.shutdown(socket.SHUT_RDWR)
 
+    def lead_to(self, port: int) -> None:
+        """End all connections, and lead new ones to another server."""
+        self.cut()
+        self._server = (self._server[0], port)
+        self.mend()
+
     def mend(self) -> None:
         """Let new connections through."""
         self.is_cut = False

@@ -9,7 +9,7 @@ from headrace.api.model import Matching, refusal
 
 _MONTHS = "JAN|FEB|MAR|APR|MAY|JUN|JUL|AUG|SEP|OCT|NOV|DEC"
 _DAYS = "SUN|MON|TUE|WED|THU|FRI|SAT"
-_LONGEST = dict(enumerate((31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31), start=1))
+_MAX_DAYS = dict(enumerate((31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31), start=1))
 """Days of each month in a leap year."""
 
 
@@ -40,7 +40,7 @@ def _has_a_day(schedule: str) -> str:
     numbers = re.findall(r"(?:^|,)(\d+)(?=,|$)", months)
     among = [int(number) for number in numbers]
     if len(among) == len(months.split(",")) and all(
-        int(day) > _LONGEST[month] for day in listed for month in among
+        int(day) > _MAX_DAYS[month] for day in listed for month in among
     ):
         raise refusal("must name a day that a month of it has")
     return schedule

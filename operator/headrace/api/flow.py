@@ -92,13 +92,21 @@ class ReplicationFlowStatus(Model):
     """Active tasks, by state."""
     lag: Lag | None = None
     """How far the target is behind. On Kubernetes written when it leaves its power of two. Absent
-    while it is unknown: the source has not answered fetches of a partition for the sum of
-    fetch.max.wait.ms and request.timeout.ms, 30.5 s by default. The flow is then not Ready, with
-    reason SourceUnreachable. Also absent while the flow is stopped."""
+    while it is unknown for a task: the task is starting, its driver is lost, or the source has not
+    answered fetches of a partition for the sum of fetch.max.wait.ms and request.timeout.ms, 30.5 s
+    by default. The flow is then not Ready. The reason is SourceUnreachable if the source does not
+    answer. Also absent while the flow is stopped."""
     bytes_per_second: Count | None = None
-    """Bytes copied a second, as they are sent: compressed. On Kubernetes as exact as the lag."""
+    """Bytes copied a second, as they are sent: compressed. It is the mean of 5 s, without tasks of
+    lost drivers. On Kubernetes as exact as the lag. If the target does not acknowledge records of a
+    partition for its request.timeout.ms, 30 s by default, the flow is not Ready, with reason
+    TargetUnreachable."""
     ready_replicas: Count | None = None
     """Drivers that are alive: that renew their Leases, or send heartbeats."""
+    lost_drivers: Annotated[tuple[Text, ...], Field(max_length=1000)] = ()
+    """Drivers that own units and are lost: they have not renewed their Leases, or sent heartbeats,
+    for spec.drivers.leaseSeconds. If most drivers stop at once, the operator waits twice as long.
+    The states and figures of their units are unknown and not counted."""
     desired_replicas: Count | None = None
     """Drivers that there should be: spec.drivers.replicas. For a stopped flow 0, or 1 while it
     watches its source."""

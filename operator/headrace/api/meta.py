@@ -179,7 +179,7 @@ class Reason(StrEnum):
     SOURCE_UNREACHABLE = "SourceUnreachable"
     """The source cluster does not answer, or not about some partitions."""
     TARGET_UNREACHABLE = "TargetUnreachable"
-    """No broker of the target cluster answers."""
+    """The target cluster does not answer, or does not acknowledge records of some partitions."""
     THROTTLED = "Throttled"
     """A quota of the brokers delays data that the flow needs at its start; the message says how
     much was read."""

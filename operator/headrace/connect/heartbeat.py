@@ -22,9 +22,7 @@ from headrace.kafka import (
     AccessDenied,
     Admin,
     KafkaError,
-    KafkaException,
-    Message,
-    Producer,
+    RecordProducer,
     Renewal,
     translate,
 )
@@ -154,7 +152,7 @@ class _Side:
         self._clients, self._clock = clients, clock
         self._admin, self._cluster, self._source = admin, cluster, source
         self._renewal = Renewal(cluster)
-        self._producer: Producer | None = None
+        self._producer: RecordProducer | None = None
         self._sent_s = -inf
         self._refused: KafkaError | None = None
         self._backoff = Backoff(_FIRST_BACKOFF_S, _LAST_BACKOFF_S)
@@ -183,9 +181,6 @@ class _Side:
             self._beat(every_s)
         except HeadraceError as error:
             self._failed(error)
-        except KafkaException as error:
-            self._free()
-            self._failed(translate(error, self._tried))
 
     def _failed(self, error: HeadraceError) -> None:
         self.error = error
@@ -197,9 +192,10 @@ class _Side:
             self._free()
             self._renewal = Renewal(self._cluster)
         if self._producer is None:
+            producer = self._clients.producer(self._cluster)
             if not self._admin.describe([HEARTBEATS]):  # create only a missing topic
                 self._admin.create_topic(HEARTBEATS, 1, config={"cleanup.policy": "compact"})
-            self._producer = self._clients.producer(self._cluster)
+            self._producer = producer
         self._producer.poll(0)
         if (refused := self._refused) is not None:
             self._free()
@@ -220,7 +216,7 @@ class _Side:
             self._producer.flush(1)
         self._producer = self._refused = None
 
-    def _send(self, producer: Producer) -> None:
+    def _send(self, producer: RecordProducer) -> None:
         heartbeat = Heartbeat(self._source, self.alias, int(self._clock.time() * 1000))
         self._sent_s = self._clock.monotonic()
         producer.produce(
@@ -235,7 +231,7 @@ class _Side:
     def _tried(self) -> str:
         return f"write heartbeats to topic {HEARTBEATS}"
 
-    def _delivered(self, refused: KafkaError | None, _: Message) -> None:
+    def _delivered(self, refused: KafkaError | None, _: object) -> None:
         self._refused = refused
         if refused is None:
             self.beat_at = self._clock.time()

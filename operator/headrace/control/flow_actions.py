@@ -116,15 +116,22 @@ def target_driver(tasks: Iterable[ReplicationTask], drivers: Collection[str], fl
     return max(held, key=lambda driver: (held[driver], driver))
 
 
-def task_row(task: ReplicationTask) -> Answer:
-    """Return a row of ``headrace task list``."""
+_FIGURES = ("lag", "bytesPerSecond")
+
+
+def task_row(task: ReplicationTask, lost_drivers: Collection[str]) -> Answer:
+    """Return a row of ``headrace task list``, without figures if the task's driver is lost."""
+    status = as_json(task.status)
+    if task.status.driver_name in lost_drivers:
+        status = {name: value for name, value in status.items() if name not in _FIGURES}
+        status["phase"] = "Unknown"
     return {
         "name": task.metadata.name,
         "type": str(task.spec.type),
         "assignedTo": task.spec.driver_name,
         "standbys": list(task.spec.standby_driver_names),
         "driverName": "",
-        **as_json(task.status),
+        **status,
     }
 
 

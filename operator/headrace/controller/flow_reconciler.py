@@ -141,6 +141,7 @@ class FlowReconciler:
             self._cache.tasks(flow),
             alive=drivers.alive,
             placement_problem=decided.problem,
+            is_lost=drivers.is_lost,
             blocked=blocked,
             taken=taken,
             loop=loop,

@@ -31,6 +31,7 @@ from headrace.datapath.lane import (
 from headrace.datapath.mover import BatchMover
 from headrace.datapath.preserved.mover import PreservedMover
 from headrace.datapath.progress import ANCESTRY_PARTITION, PARTITIONS, ProgressLog
+from headrace.datapath.record_consumer import ReadRecord, RecordConsumer
 from headrace.datapath.storing import ANSWER_S, Storing
 
 __all__ = [
@@ -54,6 +55,8 @@ __all__ = [
     "Problem",
     "ProgressLog",
     "Reached",
+    "ReadRecord",
+    "RecordConsumer",
     "RecordRefused",
     "Resumed",
     "SourceRecord",

@@ -11,16 +11,14 @@ from headrace.datapath.fence import NoTransactions, check_clusters
 from headrace.datapath.lane import Mover
 from headrace.datapath.mover import BatchMover
 from headrace.datapath.preserved.mover import PreservedMover
+from headrace.datapath.record_consumer import RecordConsumer
 from headrace.datapath.tail import transactions_decided
 from headrace.kafka import (
     AclAdmin,
     Admin,
-    Consumer,
-    Producer,
+    RecordProducer,
     RightsAdmin,
     Throttled,
-    make_consumer,
-    make_producer,
 )
 from headrace.logs import get_logger
 from headrace.replication import RecordChanges
@@ -89,8 +87,8 @@ def raise_throttled(error: Throttled) -> None:
 class Clients:
     """Factories of Kafka clients. Tests replace them with factories of a fake cluster."""
 
-    consumer: Callable[..., Consumer] = make_consumer
-    producer: Callable[..., Producer] = make_producer
+    consumer: Callable[..., RecordConsumer] = RecordConsumer
+    producer: Callable[..., RecordProducer] = RecordProducer
     admin: Callable[[ClusterAccess], Admin] = Admin
     mover: MakeMover = make_mover
     transactions_decided: Callable[[ClusterAccess, TopicPartition, range], Sequence[Decided]] = (

@@ -15,11 +15,8 @@ from headrace.datapath.clients import Clients
 from headrace.datapath.lane import RecordRefused, SourceRecord
 from headrace.datapath.storing import Storing
 from headrace.errors import Retriable
-from headrace.kafka import KafkaException, Producer, ReloadingClient, translated
-from headrace.logs import get_logger
+from headrace.kafka import ReloadingClient, translated
 from headrace.timing import Clock
-
-log = get_logger(__name__)
 
 PREFIX = "__connect.errors."
 TIMESTAMP_HEADER = "__headrace.errors.timestamp"
@@ -88,7 +85,7 @@ class DeadLetters:
         mine = [(name, text.encode()) for name, text in added.items() if name not in theirs]
         tried = f"write {of} to dead-letter topic {topic} on {self._target.alias}"
         producer = self._producer.get()
-        storing = Storing(lambda s: self._poll(producer, s), self._clock, tried, 1, _ANSWER_S)
+        storing = Storing(producer.poll, self._clock, tried, 1, _ANSWER_S)
         with translated(tried):
             producer.produce(
                 topic,
@@ -100,12 +97,5 @@ class DeadLetters:
         try:
             storing.wait()
         except Retriable:
-            self._producer.discard(producer)  # drop its queued record also
+            producer.purge()
             raise
-
-    def _poll(self, producer: Producer, timeout_s: float) -> None:
-        try:
-            producer.poll(timeout_s)
-        except KafkaException as error:
-            log.warning("producer of dead letters stopped: making another", why=str(error))
-            self._producer.discard(producer)

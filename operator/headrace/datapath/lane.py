@@ -104,6 +104,8 @@ class Reached(NamedTuple):
     unknown."""
     silent_s: float = 0.0
     """Time in seconds for which the source owes an answer about the partition; 0 if it answers."""
+    held_up_s: float = 0.0
+    """Time in seconds for which the target has acknowledged none of the records in flight."""
 
     @property
     def lag_records(self) -> int:

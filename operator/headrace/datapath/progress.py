@@ -2,20 +2,18 @@
 
 import threading
 from collections.abc import Iterable, Mapping
-from functools import partial
 from math import inf
 
 from headrace.api import ClusterAccess, TopicPartition, earlier_name, progress_topic
 from headrace.datapath.clients import Clients
+from headrace.datapath.record_consumer import ReadRecord
 from headrace.datapath.storing import ANSWER_S, Storing
 from headrace.datapath.undecided import Stored, Undecided
 from headrace.errors import Fatal, HeadraceError, Retriable
 from headrace.kafka import (
+    COMPARED_TIMEOUT_S,
     KafkaError,
-    KafkaException,
-    Message,
     Position,
-    Producer,
     ReloadingClient,
     Renewal,
     Throttle,
@@ -40,7 +38,6 @@ ANCESTRY_PARTITION = 0
 """Partition with all records of ``AncestryKey``. Flows whose source is this target read only it."""
 
 _AS_IT_IS = {
-    "auto.offset.reset": "earliest",
     # A read-committed consumer would see nothing that was stored after the first record of a frozen
     # transaction of another task, until that transaction times out. No owner could take over during
     # that time. Progress that was stored in a transaction is marked as such; it counts once its
@@ -119,6 +116,7 @@ class ProgressLog:
         with self._changed:
             if self._tail is not None:
                 return
+            self._producer.get()  # it knows the cluster's id, with which brokers are compared
             if self.topic != self._earlier_topic:
                 self._start_earlier()
                 self._ensure_topic()
@@ -138,9 +136,12 @@ class ProgressLog:
             Throttled: The reason is a quota, and ``on_throttled`` of the clients raises it.
         """
         self._read_earlier(timeout_s)
-        ends = self._admin.offsets(
-            [TopicPartition(self.topic, number) for number in range(PARTITIONS)], Position.LATEST
-        )
+        ends = self._ends()
+        with self._changed:
+            before = dict(self._read)
+        if not self.was_read or any(end < before[at.partition] for at, end in ends.items()):
+            self._admin.check_brokers(COMPARED_TIMEOUT_S)  # a foreign broker may have responded
+            ends = self._ends()
         while not self._reaches(ends, timeout_s):
             tried = f"read {self.topic} on {self._admin.name} to its end"
             read = sum(min(self._read[at.partition], end) for at, end in ends.items())
@@ -148,6 +149,11 @@ class ProgressLog:
         self._decide()
         with self._changed:
             self.was_read = True
+
+    def _ends(self) -> dict[TopicPartition, int]:
+        return self._admin.offsets(
+            [TopicPartition(self.topic, number) for number in range(PARTITIONS)], Position.LATEST
+        )
 
     def _reaches(self, ends: Mapping[TopicPartition, int], timeout_s: float) -> bool:
         """Wait until these ends are read. Return False if brokers throttle the consumer."""
@@ -249,8 +255,7 @@ class ProgressLog:
     ) -> Storing:
         tried = f"write progress to {self.topic} on {self._admin.name}"
         producer = self._producer.get()
-        poll = partial(self._poll, producer)
-        storing = Storing(poll, self._clock, tried, len(records), timeout_s)
+        storing = Storing(producer.poll, self._clock, tried, len(records), timeout_s)
         with translated(tried):
             for key, value in records.items():
                 producer.produce(self.topic, value, key, partition, on_delivery=storing.delivered)
@@ -283,14 +288,6 @@ class ProgressLog:
         """Store records of ``AncestryKey`` without waiting, as ``send`` does."""
         return self._send(records, ANSWER_S, ANCESTRY_PARTITION)
 
-    def _poll(self, producer: Producer, timeout_s: float) -> None:
-        """Receive delivery reports. Discard the producer if a fatal error has stopped it."""
-        try:
-            producer.poll(timeout_s)
-        except KafkaException as error:
-            log.warning("producer of progress stopped: making another", why=str(error))
-            self._producer.discard(producer)
-
     def stored(self, source_cluster_id: str) -> dict[ProgressKey, Progress]:
         """Return all progress of a source cluster that can be read."""
         return {
@@ -311,7 +308,7 @@ class ProgressLog:
         with translated(f"purge {self.topic} on {self._admin.name}"):
             for key in keys:
                 producer.produce(self.topic, None, key.encode())
-        self._poll(producer, 0)
+        producer.poll(0)
 
     def write(self, entries: Mapping[ProgressKey, Progress], timeout_s: float = ANSWER_S) -> None:
         """Store progress, and wait for the acknowledgement.
@@ -393,23 +390,17 @@ class ProgressLog:
 
     def _follow(self) -> None:
         while not self._stop.is_set():
-            renewal, throttled = Renewal(self._target), self._throttle.seen
+            renewal = Renewal(self._target)
             self._silent.clear()
             try:
-                settings = {**_AS_IT_IS, **self._throttle.settings(PARTITIONS)}
-                consumer = self._clients.consumer(self._target, settings)
+                consumer = self._clients.consumer(self._target, _AS_IT_IS, self._throttle)
             except Retriable as error:
                 log.info("cannot follow progress, tried again", topic=self.topic, why=str(error))
                 self._stop.wait(1)
                 continue
             positions = self._read.items()
             assign(consumer, [(TopicPartition(self.topic, p), offset) for p, offset in positions])
-            while not (
-                self._stop.is_set()
-                or self._silent.is_set()
-                or renewal.due
-                or self._throttle.seen != throttled
-            ):
+            while not (self._stop.is_set() or self._silent.is_set() or renewal.due):
                 message = consumer.poll(0.2)
                 if message is not None:
                     self._take(message)
@@ -444,7 +435,7 @@ class ProgressLog:
                 for stored in self._undecided.decide(partition, decided):
                     self._count_committed(stored)
 
-    def _take(self, message: Message) -> None:
+    def _take(self, message: ReadRecord) -> None:
         partition, offset = message.partition(), message.offset()
         if partition is None or offset is None:
             return
@@ -462,7 +453,7 @@ class ProgressLog:
             self._note(key, message.value(), message.timestamp()[1], partition, offset)
         self._advance(partition, offset + 1)
 
-    def _take_other(self, message: Message, why: str) -> None:
+    def _take_other(self, message: ReadRecord, why: str) -> None:
         """Read a record that is not progress of a partition."""
         key, value = message.key() or b"", message.value()
         try:

@@ -4,7 +4,7 @@ import threading
 from collections.abc import Callable
 
 from headrace.errors import HeadraceError, Retriable
-from headrace.kafka import KafkaError, Message, translate
+from headrace.kafka import KafkaError, translate
 from headrace.timing import Clock
 
 ANSWER_S = 10.0
@@ -16,7 +16,7 @@ class Storing:
 
     def __init__(
         self,
-        poll: Callable[[float], None],
+        poll: Callable[[float], object],
         clock: Clock,
         tried: str,
         records: int,
@@ -41,7 +41,7 @@ class Storing:
         # The producer is shared: a unit's thread may receive the reports of another unit's records.
         self._counting = threading.Lock()
 
-    def delivered(self, error: KafkaError | None, _: Message) -> None:
+    def delivered(self, error: KafkaError | None, _: object) -> None:
         """Count a delivery report of the producer."""
         with self._counting:
             self._error = self._error or error

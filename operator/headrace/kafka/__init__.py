@@ -7,6 +7,7 @@ librdkafka's errors into headrace's errors, whose messages say what failed and w
 """
 
 from confluent_kafka import (
+    TIMESTAMP_CREATE_TIME,
     TIMESTAMP_LOG_APPEND_TIME,
     Consumer,
     KafkaError,
@@ -16,7 +17,7 @@ from confluent_kafka import (
 )
 
 from headrace.kafka.admin import SHARE, ActiveProducer, Admin, Position, ensure_topic
-from headrace.kafka.admin_requests import ReloadingClient, Renewal
+from headrace.kafka.admin_requests import COMPARED_TIMEOUT_S, ReloadingClient, Renewal
 from headrace.kafka.clients import (
     assign,
     assign_more,
@@ -42,6 +43,7 @@ from headrace.kafka.errors import (
 )
 from headrace.kafka.patience import patiently
 from headrace.kafka.permissions import AclAdmin, Operation, Replicas, RightsAdmin, TopicRights
+from headrace.kafka.record_producer import RecordProducer
 from headrace.kafka.security import (
     MECHANISMS,
     Credentials,
@@ -51,18 +53,21 @@ from headrace.kafka.security import (
 )
 from headrace.kafka.throttle import SMALL_FETCH_BYTES, Throttle, Throttled
 from headrace.kafka.topic_admin import NO_TOPIC_ID, Topic, TopicConfig, replaced
-from headrace.kafka.wire import Committed, NoShareGroups
+from headrace.kafka.wire import BrokerDisk, Committed, NoShareGroups
 
 __all__ = [
+    "COMPARED_TIMEOUT_S",
     "MECHANISMS",
     "NO_TOPIC_ID",
     "SHARE",
     "SMALL_FETCH_BYTES",
+    "TIMESTAMP_CREATE_TIME",
     "TIMESTAMP_LOG_APPEND_TIME",
     "AccessDenied",
     "AclAdmin",
     "ActiveProducer",
     "Admin",
+    "BrokerDisk",
     "Committed",
     "CompactedTopic",
     "Consumer",
@@ -75,6 +80,7 @@ __all__ = [
     "Operation",
     "Position",
     "Producer",
+    "RecordProducer",
     "ReloadingClient",
     "Renewal",
     "Replicas",

@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Collection, Coroutine, Mapping
 from concurrent.futures import Future
 from dataclasses import replace
+from math import inf
 from typing import Any, Generic, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException
@@ -16,7 +17,7 @@ from headrace.kafka.clients import client_config, construct
 from headrace.kafka.diagnosis import diagnose, is_advertised
 from headrace.kafka.errors import AuthenticationFailed, SecretMissing, translate
 from headrace.kafka.security import read_credentials, tokens_of
-from headrace.kafka.wire import ClusterClient, EventLoop, start
+from headrace.kafka.wire import ClusterClient, EventLoop, ForeignBroker, start
 
 # librdkafka reads certificates only when a client is created. A client that outlives its
 # certificates must be replaced, so owners of clients check regularly whether the Secret files have
@@ -94,15 +95,6 @@ class ReloadingClient(Generic[Client]):
         with self._making:
             self._client = None
 
-    def discard(self, client: Client) -> None:
-        """Discard ``client`` if it is still the current one.
-
-        The next ``get`` then creates a new client.
-        """
-        with self._making:
-            if self._client is client:
-                self._client = None
-
 
 T = TypeVar("T")
 
@@ -119,6 +111,9 @@ A host name may have several addresses, which are tried in turn, and the client 
 connection after 0.1 s.
 """
 
+COMPARED_TIMEOUT_S = 2.0
+"""Time for a comparison of cluster ids. A broker that is slower is probably down, and must not
+delay requests to the others."""
 _UNANSWERED = {KafkaError._TIMED_OUT, KafkaError._TRANSPORT}
 
 
@@ -283,18 +278,38 @@ class ClusterAdmin:
         """Reject brokers with another cluster id in all requests of the wire client."""
         self._access = replace(self._access, cluster_id=cluster_id)
 
-    def check_brokers(self) -> None:
-        """Raise ``Retriable`` if a broker of another cluster responds at a known address."""
+    def check_brokers(self, within_s: float = inf) -> None:
+        """Raise ``Retriable`` if a broker of another cluster responds at a known address.
+
+        Brokers that do not respond within ``within_s`` are ignored. The next request uses a new
+        client, because librdkafka keeps the addresses that a foreign broker has advertised.
+        """
         try:
-            self._on_wire(lambda cluster: cluster.check_brokers())
+            self._on_wire(lambda cluster: cluster.check_brokers(within_s))
         except GaveUp as error:
             raise Retriable(f"could not compare the brokers of {self.name}: {error}") from error
+        self._requests.renew()
+
+    def _check_before_write(self) -> None:
+        """Raise ``Retriable`` if a broker of another cluster responds.
+
+        librdkafka does not compare cluster ids, and would write to that broker.
+        """
+        if self._access.cluster_id is not None:
+            self.check_brokers(COMPARED_TIMEOUT_S)
 
     def topics(self) -> dict[str, int]:
         """Return the number of partitions of every topic. Needs one metadata request."""
         client = self._requests.client
         tried = f"list the topics of {self.name}"
         metadata = self._requests.call(tried, lambda: client.list_topics(timeout=self._timeout_s))
+        expected = self._access.cluster_id
+        if expected is not None and metadata.cluster_id != expected:
+            self._requests.renew()
+            raise ForeignBroker(
+                f"could not {tried}: a broker of another cluster responds, its cluster id is "
+                f"{metadata.cluster_id}, and {expected} is expected"
+            )
         return {name: len(t.partitions) for name, t in metadata.topics.items() if not t.error}
 
     def _on_wire(self, ask: Callable[[ClusterClient], Coroutine[Any, Any, T]]) -> T:

@@ -5,7 +5,7 @@ import re
 import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack, closing
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import confluent_kafka
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer
@@ -127,7 +127,19 @@ def make_producer(
     return construct(Producer, cluster, config)
 
 
-def assign(consumer: Consumer, positions: Iterable[tuple[TopicPartition, int]]) -> None:
+class Assignable(Protocol):
+    """Consumer to which partitions can be assigned."""
+
+    def assign(self, partitions: list[confluent_kafka.TopicPartition], /) -> None:
+        """Read exactly these partitions, each from its offset on."""
+        ...
+
+    def incremental_unassign(self, partitions: list[confluent_kafka.TopicPartition], /) -> None:
+        """Read no more of these partitions."""
+        ...
+
+
+def assign(consumer: Assignable, positions: Iterable[tuple[TopicPartition, int]]) -> None:
     """Assign exactly these partitions to the consumer, each from the given offset."""
     consumer.assign([confluent_kafka.TopicPartition(*at, offset) for at, offset in positions])
 
@@ -152,7 +164,7 @@ def assign_more(
     )
 
 
-def unassign(consumer: Consumer, partitions: Iterable[TopicPartition]) -> None:
+def unassign(consumer: Assignable, partitions: Iterable[TopicPartition]) -> None:
     """Remove partitions from the consumer. Fetched records of its other partitions are kept."""
     consumer.incremental_unassign([confluent_kafka.TopicPartition(*at) for at in partitions])
 

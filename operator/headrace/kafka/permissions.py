@@ -29,7 +29,9 @@ from headrace.kafka.admin_requests import ClusterAdmin
 from headrace.kafka.errors import code_of
 from headrace.kafka.security import principal_of
 from headrace.kafka.wire import (
+    BrokerDisk,
     answer_to_acls,
+    broker_disks,
     may_use_transactional_id,
     unreadable,
     unwritable,
@@ -80,6 +82,7 @@ class AclAdmin(Admin):
         """Add ACLs. Raise the first error if an ACL could not be added."""
         if not acls:
             return
+        self._check_before_write()
         bindings = [_made(AclBinding, one) for one in acls]
         client, tried = self._requests.client, f"add ACLs of topics of {self.name}"
         futures = self._requests.call(
@@ -91,6 +94,7 @@ class AclAdmin(Admin):
         """Remove ACLs that exist. Raise the first error if an ACL could not be removed."""
         if not acls:
             return
+        self._check_before_write()
         filters = [_made(AclBindingFilter, one) for one in acls]
         client, tried = self._requests.client, f"remove ACLs of topics of {self.name}"
         futures = self._requests.call(
@@ -352,6 +356,13 @@ class RightsAdmin(Admin, ClusterRights):
     def may_use_transactional_id(self, name: str) -> bool:
         """Return True if the principal may write with this transactional id."""
         return self._on_wire(lambda cluster: may_use_transactional_id(cluster, name))
+
+    def broker_disks(self, topics: Mapping[str, int]) -> dict[int, BrokerDisk]:
+        """Return the disk of each broker, with the sizes of its replicas of these topics.
+
+        ``topics`` contains the number of partitions of each topic.
+        """
+        return self._on_wire(partial(broker_disks, topics=topics))
 
     def check_version(self) -> None:
         """Raise ``Fatal`` if the brokers are older than the wire client supports."""

@@ -1,9 +1,6 @@
 """Quotas of brokers, which delay the responses to a client."""
 
 from math import inf
-from typing import Any
-
-from confluent_kafka import ThrottleEvent
 
 from headrace.api import Reason
 from headrace.errors import Retriable
@@ -35,25 +32,20 @@ class Throttle:
         """Create the object; no delay is known."""
         self._clock, self._until_s = clock, -inf
 
-    def __call__(self, event: ThrottleEvent) -> None:
-        """Receive a delay; this is the ``throttle_cb`` of the consumer."""
-        if event.throttle_time > 0:
-            self._until_s = self._clock.monotonic() + event.throttle_time
+    def announce(self, delay_s: float) -> None:
+        """Receive the delay of a response, which is 0 if there is none."""
+        if delay_s > 0:
+            self._until_s = self._clock.monotonic() + delay_s
 
     @property
     def seen(self) -> bool:
-        """Whether a broker has announced a delay. The consumer is then opened again, once."""
+        """Whether a broker has announced a delay. The consumer then requests less at a time."""
         return self._until_s > -inf
 
     @property
     def active(self) -> bool:
         """Whether missing data may be due to a delay."""
         return self._clock.monotonic() < self._until_s + _AFTER_S
-
-    def settings(self, partitions: int) -> dict[str, Any]:
-        """Return settings of the consumer, which reads that number of partitions."""
-        small = {"fetch.message.max.bytes": SMALL_FETCH_BYTES // partitions} if self.seen else {}
-        return {"throttle_cb": self, **small}
 
     def error(self, tried: str, read: int, end: int) -> Throttled:
         """Return an error about a reading of offsets below ``end``, of which ``read`` are read."""

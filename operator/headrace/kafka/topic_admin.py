@@ -113,6 +113,8 @@ class TopicConfigAdmin(ClusterAdmin):
             )
             for name, change in changes.items()
         ]
+        if not only_validate:
+            self._check_before_write()
         client = self._requests.client
         futures = self._requests.call(
             f"change settings of topics of {self.name}",
@@ -275,6 +277,7 @@ class TopicAdmin(ClusterAdmin):
 
         A ``replication_factor`` of -1 is the broker's default.
         """
+        self._check_before_write()
         client = self._requests.client
         tried = f"create topic {name} with {partitions} partitions on {self.name}"
         new = NewTopic(name, partitions, replication_factor, config=dict(config or {}))
@@ -282,6 +285,7 @@ class TopicAdmin(ClusterAdmin):
 
     def add_partitions(self, name: str, total: int) -> None:
         """Increase the number of partitions of a topic to ``total``."""
+        self._check_before_write()
         client = self._requests.client
         tried = f"grow topic {name} to {total} partitions on {self.name}"
         self._created(
@@ -292,6 +296,7 @@ class TopicAdmin(ClusterAdmin):
 
     def delete_topic(self, name: str) -> None:
         """Delete a topic."""
+        self._check_before_write()
         client = self._requests.client
         tried = f"delete topic {name} on {self.name}"
         futures = self._requests.call(
@@ -318,6 +323,7 @@ class TopicAdmin(ClusterAdmin):
 
         No offset may be above the high watermark.
         """
+        self._check_before_write()
         client = self._requests.client
         tried = f"delete records of {self.name}"
         wanted = [KafkaPartition(at.topic, at.partition, offset) for at, offset in before.items()]

@@ -38,7 +38,7 @@ most failures of all drivers of a flow, because such a flow resumes its copies."
 GRACE_S = 30.0
 """Time in seconds for which a flow counts after it stopped. Its source connector also stops when it
 moves to another driver."""
-_MAX_LINES, _LONGEST_LINE = 64, 64
+_MAX_LINES, _MAX_LINE_LENGTH = 64, 64
 """Limits of a record's size. Real graphs of flows have few lines with few hops."""
 _PREFIX = b'{"ancestry_of_flow":'
 _VERSION = 1
@@ -265,7 +265,7 @@ def judge_hop(hop: Hop, upstream: Iterable[Descent], selects: Callable[[str], bo
             round_trip = () if back is None else through[: back + 1]
             if round_trip and not any(at.refused and at.rank > hop.rank for at in round_trip):
                 rings.append(Ring(hop, round_trip))
-            line = through[: _LONGEST_LINE if back is None else back]
+            line = through[: _MAX_LINE_LENGTH if back is None else back]
             if line:
                 lines.add(line)
             rings += _growing(hop, line, selects)

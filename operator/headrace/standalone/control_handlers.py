@@ -32,9 +32,10 @@ async def answer(herder: StandaloneHerder, flow: str, verb: str, arguments: Answ
 
 
 def _status(herder: StandaloneHerder, flow: str) -> Answer:
+    status = herder.status(flow)
     return {
-        **as_json(herder.status(flow)),
-        "units": [task_row(task) for task in herder.tasks(flow)],
+        **as_json(status),
+        "units": [task_row(task, status.lost_drivers) for task in herder.tasks(flow)],
         **({"notices": notices} if (notices := herder.notices()) else {}),
     }
 

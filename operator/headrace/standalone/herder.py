@@ -149,6 +149,7 @@ class StandaloneHerder:
             self._store.of_flow(name),
             alive=len(self._fleet.alive()),
             placement_problem=self._placement.problems.get(name, ""),
+            is_lost=lambda _, incarnation: self._placement.is_lost(incarnation),
             overdue=self._calls.overdue,
         )
         status = flow_status(facts)

@@ -1,7 +1,8 @@
 """Status of a flow: readiness, conditions of its units, and figures."""
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Set
+from dataclasses import replace
 from datetime import datetime
 from itertools import chain
 
@@ -23,6 +24,7 @@ from headrace.api import (
     Resets,
     TaskCounts,
     TaskPhase,
+    TaskType,
     TopicPartitions,
     conditions_of,
     find_condition,
@@ -32,11 +34,13 @@ from headrace.errors import InvalidSpec
 from headrace.status.readiness import FlowFacts, judge
 
 _MAX_LOSSES = 100
-_BEGUN = (TaskPhase.RUNNING, TaskPhase.PAUSED)
+_MAX_DRIVERS = 1000
 
 
 def flow_status(facts: FlowFacts) -> ReplicationFlowStatus:
     """Return the status of a flow whose units are known."""
+    lost = _lost_owners(facts)
+    facts = _without_figures_of(lost, facts)
     copying = facts.source_tasks
     partitions = [
         at
@@ -76,27 +80,60 @@ def flow_status(facts: FlowFacts) -> ReplicationFlowStatus:
         source_writes=tuple(one for task in facts.tasks for one in task.status.source_writes),
         ready_replicas=facts.alive,
         desired_replicas=facts.desired,
+        lost_drivers=tuple(sorted({driver for driver, _ in lost}))[:_MAX_DRIVERS],
         replicas=facts.alive if pods is None else sum(not pod.ended for pod in pods),
         selector=facts.selector,
         last_valid=facts.last_valid,
     )
 
 
+def _lost_owners(facts: FlowFacts) -> frozenset[tuple[str, str]]:
+    """Return the lost drivers that own units, with their incarnations."""
+    statuses = (task.status for task in facts.tasks if task.status.driver_name)
+    owners = {(status.driver_name, status.driver_incarnation) for status in statuses}
+    return frozenset(owner for owner in owners if facts.is_lost(*owner))
+
+
+def _without_figures_of(lost: Set[tuple[str, str]], facts: FlowFacts) -> FlowFacts:
+    """Return the facts without phases, lags and rates of units that lost drivers own."""
+    if not lost:
+        return facts
+    unknown = {"phase": None, "lag": None, "bytes_per_second": None}
+    tasks = []
+    for task in facts.tasks:
+        status = task.status
+        if (status.driver_name, status.driver_incarnation) in lost:
+            known = status.model_copy(update=unknown)
+            tasks.append(task.model_copy(update={"status": known}))
+        else:
+            tasks.append(task)
+    return replace(facts, tasks=tasks)
+
+
 def _lag(facts: FlowFacts) -> Lag | None:
     """Return the lag of all tasks.
 
-    Return None if a task that has started does not know its lag, and for a stopped flow, because no
-    task reads the source.
+    Return None if a task does not know its lag, and for a stopped flow, because no task reads the
+    source.
     """
     copying = facts.source_tasks
     if facts.flow.spec.state is FlowState.STOPPED:
         return None
-    if any(task.status.phase in _BEGUN and task.status.lag is None for task in copying):
+    if any(task.status.lag is None for task in copying) or not (copying or _has_polled(facts)):
         return None
     lags = [task.status.lag for task in copying if task.status.lag]
     return Lag(
         records=sum(lag.records for lag in lags),
         seconds=max((lag.seconds for lag in lags), default=0),
+    )
+
+
+def _has_polled(facts: FlowFacts) -> bool:
+    """Return True if the source connector has reported the topics that match."""
+    return any(
+        find_condition(task.status.conditions, ConditionType.READY)
+        for task in facts.tasks
+        if task.spec.type is TaskType.SOURCE_CONNECTOR
     )
 
 

@@ -89,6 +89,9 @@ class FlowFacts:
     """Number of drivers that are alive."""
     placement_problem: str = ""
     """Reason why units are not assigned as they should be."""
+    is_lost: Callable[[str, str], bool] = lambda driver, incarnation: False
+    """Returns True if an incarnation of a driver is lost: it renews no Lease, or sends no
+    heartbeats."""
 
     # Only in standalone mode.
     overdue: Mapping[str, Collection[str]] = field(default_factory=dict)

@@ -64,7 +64,8 @@ FLOW_CONDITION = Described(
 FLOW_TASKS = Described(
     "headrace_flow_tasks",
     "gauge",
-    "Tasks of the flow by phase, without connectors. Other: starting or stopping.",
+    "Tasks of the flow by phase, without connectors. Other: starting, stopping, or on a lost "
+    "driver.",
     (*_FLOW, "phase"),
 )
 DRIVERS_READY = Described("headrace_flow_drivers_ready", "gauge", "Drivers that are alive.", _FLOW)

@@ -24,6 +24,7 @@ from headrace.api import (
 )
 from headrace.api.conditions import find_condition
 from headrace.connect.takeover.failover_switch import FailedOver
+from headrace.control.flow_actions import task_row
 from headrace.controller.events import occurrences
 from headrace.status import FlowFacts, flow_status
 
@@ -88,7 +89,43 @@ def test_numbers_are_sums_over_the_source_tasks() -> None:
     assert (status.topics, status.partitions, status.ready_replicas) == (1, 8, 2)
 
 
-def test_the_lag_of_a_flow_is_unknown_while_that_of_a_running_task_is() -> None:
+def test_figures_of_a_lost_driver_are_unknown_and_not_counted() -> None:
+    def held(driver: str, index: int) -> ReplicationTask:
+        task = unit(TaskType.SOURCE_TASK, index=index, lag=Lag(records=7), bytes_per_second=50)
+        status = task.status.model_copy(
+            update={"driver_name": driver, "driver_incarnation": f"{driver}-1"}
+        )
+        return task.model_copy(update={"status": status})
+
+    tasks = [CONNECTOR, held("a", 0), held("b", 1)]
+    alive = flow_status(facts(*tasks))
+    assert (alive.lag, alive.lost_drivers) == (Lag(records=14), ())
+
+    frozen = facts(
+        *tasks, is_lost=lambda driver, incarnation: (driver, incarnation) == ("b", "b-1")
+    )
+    status = flow_status(frozen)
+    assert status.tasks is not None
+    assert (status.tasks.total, status.tasks.running) == (2, 1)
+    assert (status.lag, status.bytes_per_second) == (None, 50)
+    assert status.lost_drivers == ("b",)
+    ready = find_condition(status.conditions, ConditionType.READY)
+    assert ready is not None
+    assert (ready.status, ready.reason) == (ConditionStatus.FALSE, Reason.STARTING)
+
+    rows = [task_row(task, status.lost_drivers) for task in tasks[1:]]
+    assert [row["phase"] for row in rows] == ["Running", "Unknown"]
+    assert [row.get("lag", {}).get("records") for row in rows] == [7, None]
+    assert [row.get("bytesPerSecond") for row in rows] == [50, None]
+
+
+def test_the_lag_of_a_flow_is_unknown_before_its_connector_has_polled() -> None:
+    polls = unit(TaskType.SOURCE_CONNECTOR)
+    assert flow_status(facts(polls)).lag is None
+    assert flow_status(facts(CONNECTOR)).lag == Lag()
+
+
+def test_the_lag_of_a_flow_is_unknown_while_that_of_a_task_is() -> None:
     known = unit(TaskType.SOURCE_TASK, lag=Lag(records=10, seconds=2))
     silent = unit(
         TaskType.SOURCE_TASK, index=1, conditions=says(ConditionStatus.FALSE, UNREACHABLE)
@@ -97,7 +134,7 @@ def test_the_lag_of_a_flow_is_unknown_while_that_of_a_running_task_is() -> None:
 
     assert flow_status(facts(CONNECTOR, known, silent)).lag is None
     assert readiness(CONNECTOR, known, silent) == ("False", "SourceUnreachable", "m")
-    assert flow_status(facts(CONNECTOR, known, starts)).lag == known.status.lag
+    assert flow_status(facts(CONNECTOR, known, starts)).lag is None
 
 
 def test_a_connector_that_failed_is_counted() -> None:

@@ -234,9 +234,10 @@ class ClusterFlows:
 
 
 def _status_of(flow: ReplicationFlow, tasks: Iterable[ReplicationTask]) -> Answer:
+    lost = flow.status.lost_drivers if flow.status else ()
     return {
         **(as_json(flow.status) if flow.status else {}),
-        "units": [task_row(task) for task in tasks],
+        "units": [task_row(task, lost) for task in tasks],
     }
 
 

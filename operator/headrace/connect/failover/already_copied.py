@@ -5,15 +5,10 @@ from collections.abc import Callable, Mapping
 from headrace.api import TopicPartition
 from headrace.connect.runtime.both_clusters import target_partition
 from headrace.connect.runtime.context import FlowContext
-from headrace.kafka import (
-    TIMESTAMP_LOG_APPEND_TIME,
-    KafkaError,
-    Message,
-    assign,
-    unassign,
-)
+from headrace.datapath import ReadRecord
+from headrace.kafka import TIMESTAMP_LOG_APPEND_TIME, KafkaError, assign, unassign
 
-_SILENCE_S = 10.0
+_IDLE_TIMEOUT_S = 10.0
 _BATCH = 1_000
 _MAX_COMPARED = 100
 """Number of source records that are compared with the last record of a copy. They begin at its
@@ -33,9 +28,9 @@ def already_copied(
     """
     copies = {target_partition(context, at): at for at, offsets in left.items() if offsets}
     ends = {at: end for at, end in context.target.known_ends(copies).items() if end > 0}
-    last: dict[TopicPartition, Message] = {}
+    last: dict[TopicPartition, ReadRecord] = {}
 
-    def take_last(copy: TopicPartition, message: Message) -> bool:
+    def take_last(copy: TopicPartition, message: ReadRecord) -> bool:
         last[copies[copy]] = message
         return True
 
@@ -52,8 +47,8 @@ def already_copied(
         if first >= 0 and max(first, left[at].start) < left[at].stop:
             starts[at] = max(first, left[at].start)
 
-    def compare(at: TopicPartition, message: Message) -> bool:
-        offset = message.offset() or 0
+    def compare(at: TopicPartition, message: ReadRecord) -> bool:
+        offset = message.offset()
         if _content(message) == _content(last[at]):
             found[at] = offset + 1 - left[at].start
             return True
@@ -63,14 +58,14 @@ def already_copied(
     return found | dict.fromkeys(unread, None)
 
 
-def _content(message: Message) -> tuple[object, ...]:
-    return message.key(), message.value(), message.headers() or [], message.timestamp()[1]
+def _content(message: ReadRecord) -> tuple[object, ...]:
+    return message.key(), message.value(), message.headers(), message.timestamp()[1]
 
 
 def _read(
     context: FlowContext,
     starts: Mapping[TopicPartition, int],
-    is_last: Callable[[TopicPartition, Message], bool],
+    is_last: Callable[[TopicPartition, ReadRecord], bool],
     *,
     of_source: bool,
 ) -> set[TopicPartition]:
@@ -89,7 +84,7 @@ def _read(
         while left:
             messages = consumer.consume(_BATCH, 0.2)
             for message in messages:
-                at = TopicPartition(message.topic() or "", message.partition() or 0)
+                at = TopicPartition(message.topic(), message.partition())
                 if at not in left:
                     continue
                 error = message.error()
@@ -100,7 +95,7 @@ def _read(
                     unread.add(at)
             if messages:
                 received_s = context.clock.monotonic()
-            elif context.clock.monotonic() - received_s > _SILENCE_S:
+            elif context.clock.monotonic() - received_s > _IDLE_TIMEOUT_S:
                 return unread | left
     finally:
         consumer.close()

@@ -7,6 +7,7 @@ from shlex import quote
 
 from headrace.api import HEARTBEATS, ClusterAccess, acls_topic, made_topics_topic
 from headrace.api.flow import Location, TopicDeletionMode
+from headrace.api.offsets import StartMode
 from headrace.connect.runtime.context import FlowContext
 from headrace.kafka import Operation, RightsAdmin, TopicRights, principal_of
 from headrace.sentences import first_few
@@ -58,6 +59,12 @@ def needed_rights(
         yield from _to_keep_acls(context)
     if context.spec.checkpoints.enabled:
         yield from _for_checkpoints(context, tuple(sorted(groups)))
+    if context.spec.start_from.mode is not StartMode.LATEST and not context.spec.acls.enabled:
+        purpose = "check that copies fit on the target's disks"
+        for side in Location:
+            yield RequiredPermission(
+                side, AclResource.CLUSTER, (THE_CLUSTER,), Operation.DESCRIBE, purpose, True
+            )
 
 
 def copies(context: FlowContext, topics: Collection[str]) -> tuple[str, ...]:

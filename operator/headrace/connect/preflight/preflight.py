@@ -21,6 +21,7 @@ from headrace.api import (
     is_progress_topic,
 )
 from headrace.api.flow import Location
+from headrace.connect.preflight.disk import check_disk
 from headrace.connect.preflight.permissions import (
     AclResource,
     CheckResult,
@@ -234,6 +235,7 @@ def _both(
         yield from check_foreign_data(context, scope.there, existing)
         if rings:
             yield from _rings(context, every, scope)
+    yield from check_disk(context, scope.there, admins, settings)
 
 
 def _scope(context: FlowContext, every: Mapping[str, int], source: RightsAdmin) -> _Scope:

@@ -34,7 +34,7 @@ from headrace.datapath import (
     TokenBucket,
 )
 from headrace.errors import InvalidSpec
-from headrace.kafka import Admin, Operation, RightsAdmin
+from headrace.kafka import COMPARED_TIMEOUT_S, Admin, Operation, RightsAdmin
 from headrace.logs import get_logger
 from headrace.replication import (
     NameFilter,
@@ -104,7 +104,16 @@ class FlowContext:
             clock: Source of the time.
         """
         self.clock = clock
-        self.clients = clients
+        self.clients = replace(
+            clients,
+            acls=lambda cluster: clients.acls(self._known(cluster)),
+            admin=lambda cluster: self.source if cluster is self.source_access else self.target,
+            consumer=lambda cluster, *more: clients.consumer(self._known(cluster), *more),
+            producer=lambda cluster, *more: clients.producer(self._known(cluster), *more),
+            transactions_decided=lambda cluster, *more: clients.transactions_decided(
+                self._known(cluster), *more
+            ),
+        )
         self.driver = driver
         spec = flow.spec
         self.policy = policy_for(spec.replication_policy, spec.source.alias)
@@ -119,8 +128,8 @@ class FlowContext:
         self.target_access = ClusterAccess(spec.target, "spec.target", secrets)
         self.source = clients.admin(self.source_access)
         self.target = clients.admin(self.target_access)
-        self.progress = ProgressLog(self.target_access, spec.source.alias, clients, clock)
-        self.dead_letters = DeadLetters(self.target_access, clients, clock)
+        self.progress = ProgressLog(self.target_access, spec.source.alias, self.clients, clock)
+        self.dead_letters = DeadLetters(self.target_access, self.clients, clock)
         self._offset_syncs: dict[Location, OffsetSyncWriter] = {}
         self.bandwidth = TokenBucket(clock)
         """Limit of the read rate of all source tasks on this driver. ``Worker`` sets it."""
@@ -145,11 +154,19 @@ class FlowContext:
             return self._mover
 
     def _make_mover(self) -> Mover:
-        source = replace(self.source_access, cluster_id=self.source_cluster_id)
-        target = replace(self.target_access, cluster_id=self.target_cluster_id)
+        source, target = self._known(self.source_access), self._known(self.target_access)
         return self.clients.mover(
             lambda: self.spec, source, target, self.policy.target_topic, self.bandwidth
         )
+
+    def _known(self, cluster: ClusterAccess) -> ClusterAccess:
+        """Return the access to the source or target with its cluster id.
+
+        Clients of the wire protocol use no broker that reports another id.
+        """
+        of_source = cluster is self.source_access
+        id_ = self.source_cluster_id if of_source else self.target_cluster_id
+        return replace(cluster, cluster_id=id_)
 
     def change(self, flow: ReplicationFlow) -> None:
         """Apply a changed spec, except for the fields of ``read_at_start``.
@@ -188,21 +205,18 @@ class FlowContext:
     @cached_property
     def source_cluster_id(self) -> str:
         """Cluster id of the source; raise ``Retriable`` if no broker responds."""
-        found = self.source.cluster_id()
-        self.source.expect(found)
-        return found
+        return _agreed_id(self.source)
 
     @cached_property
     def target_cluster_id(self) -> str:
         """Cluster id of the target; raise ``Retriable`` if no broker responds."""
-        found = self.target.cluster_id()
-        self.target.expect(found)
-        return found
+        return _agreed_id(self.target)
 
     def check_brokers(self) -> None:
         """Raise ``Retriable`` if a broker of another cluster responds for the source or target.
 
-        Call it before a loss is reported, because librdkafka's clients do not compare cluster ids.
+        Call it before a loss is reported, because the admin clients do not compare the cluster ids
+        of all connections.
         """
         self.source.expect(self.source_cluster_id)
         self.target.expect(self.target_cluster_id)
@@ -269,6 +283,14 @@ class FlowContext:
         for writer in self._offset_syncs.values():
             writer.close()
         self.progress.close()
+
+
+def _agreed_id(admin: Admin) -> str:
+    """Return the cluster id that all brokers report; raise ``Retriable`` if they disagree."""
+    found = admin.cluster_id()
+    admin.expect(found)
+    admin.check_brokers(COMPARED_TIMEOUT_S)
+    return found
 
 
 def _read_in(rack: str, source: ClusterSpec) -> ClusterSpec:

@@ -1,5 +1,6 @@
 """Figures of a driver's units: current state and counters."""
 
+from collections import deque
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -11,22 +12,22 @@ from headrace.errors import HeadraceError
 
 
 class Rate:
-    """Rate of growth of a counter per second, smoothed over about five seconds."""
+    """Mean growth of a counter per second in the last five seconds."""
 
-    _SMOOTHING_S = 5.0
+    _WINDOW_S = 5.0
 
     def __init__(self) -> None:
-        self._last: tuple[float, float] | None = None
+        self._counts = deque[tuple[float, float]]()
         self.per_second = 0.0
 
     def count(self, now_s: float, total: float) -> None:
         """Update the rate: the counter was ``total`` at ``now_s``."""
-        if self._last is not None:
-            elapsed, grown = now_s - self._last[0], total - self._last[1]
-            if elapsed > 0:
-                weight = min(1.0, elapsed / self._SMOOTHING_S)
-                self.per_second += weight * (grown / elapsed - self.per_second)
-        self._last = (now_s, total)
+        counts = self._counts
+        counts.append((now_s, total))
+        while len(counts) > 1 and counts[1][0] <= now_s - self._WINDOW_S:
+            counts.popleft()
+        since_s, before = counts[0]
+        self.per_second = (total - before) / max(now_s - since_s, self._WINDOW_S)
 
 
 @dataclass

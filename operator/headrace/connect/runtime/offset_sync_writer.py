@@ -10,8 +10,6 @@ from headrace.errors import HeadraceError
 from headrace.kafka import (
     Admin,
     KafkaError,
-    KafkaException,
-    Message,
     ReloadingClient,
     ensure_topic,
     translate,
@@ -75,8 +73,8 @@ class OffsetSyncWriter:
             HeadraceError: The topic or the producer could not be created.
         """
         try:
+            self._producer.get()  # it knows the cluster's id, with which brokers are compared
             ensure_offset_syncs_topic(self._admin, self.topic)
-            self._producer.get()  # the creation may take a second
         except HeadraceError as error:
             self._failed(str(error))
             raise
@@ -112,9 +110,6 @@ class OffsetSyncWriter:
                     self._waiting.popleft()
         except BufferError:
             self._failed(f"{self._tried}: {self._cluster.name} does not take them")
-        except KafkaException as error:
-            self._producer.discard(producer)
-            self._failed(str(translate(error, self._tried)))
         except HeadraceError as error:
             self._failed(str(error))
 
@@ -135,14 +130,14 @@ class OffsetSyncWriter:
             try:
                 if left := self._producer.get().flush(within_s):
                     log.warning("offset syncs not written at the end", syncs=left)
-            except (HeadraceError, KafkaException) as error:
+            except HeadraceError as error:
                 log.info("offset syncs not written at the end", why=str(error))
 
     @property
     def _tried(self) -> str:
         return f"write offset syncs to topic {self.topic} on {self._cluster.name}"
 
-    def _delivered(self, error: KafkaError | None, _: Message) -> None:
+    def _delivered(self, error: KafkaError | None, _: object) -> None:
         self.answered += 1
         if error is not None:
             self.refused += 1

@@ -79,8 +79,15 @@ class SourceEnds:
         """Latest known Unix time in ms at which an unread partition had no lag."""
 
     def observe(self, state: State, paused: Set[TopicPartition]) -> State:
-        """Return the state with the lag of unread partitions; request ends if that is due."""
+        """Return the state with the lag of unread partitions; request ends if that is due.
+
+        It also contains the time for which the target has acknowledged nothing.
+        """
         held_up = self._held_up(state)
+        state = {
+            at: one._replace(held_up_s=held_up[at]) if at in held_up else one
+            for at, one in state.items()
+        }
         unread = {at: state[at] for at in state if at in paused or at in held_up}
         self._behind_since_ms = {at: ms for at, ms in self._behind_since_ms.items() if at in unread}
         now_s = self._context.clock.monotonic()
@@ -97,8 +104,8 @@ class SourceEnds:
                 self._read_s |= dict.fromkeys(self._ends.keys() & unread.keys(), now_s)
         return {**state, **{at: self._waiting(at, reached) for at, reached in unread.items()}}
 
-    def _held_up(self, state: State) -> Set[TopicPartition]:
-        """Return partitions with records in flight but without a recent acknowledgement."""
+    def _held_up(self, state: State) -> Mapping[TopicPartition, float]:
+        """Return the seconds without an acknowledgement of partitions with records in flight."""
         now_s = self._context.clock.monotonic()
         self._positions = {
             at: known
@@ -107,7 +114,8 @@ class SourceEnds:
             for at, one in state.items()
             if one.in_flight
         }
-        return {at for at, one in self._positions.items() if now_s - one.since_s > _HELD_UP_S}
+        waits = {at: now_s - one.since_s for at, one in self._positions.items()}
+        return {at: waited_s for at, waited_s in waits.items() if waited_s > _HELD_UP_S}
 
     def _waiting(self, at: TopicPartition, reached: Reached) -> Reached:
         """Return the state of an unread partition.
@@ -374,15 +382,9 @@ class Observing:
         copying, unread = self._copying, self._unread_lag
         if self._life.phase is TaskPhase.FAILED:
             self.remedied |= self._causes.observe(copying.partitions)
-            if reported := unread.observe(copying.partitions):
-                self._life.observe(lag=Lag(records=unread.records, seconds=unread.seconds))
-            elif self._reported.is_silent(unread.silent_s) and self._life.status.lag is not None:
-                self._life.observe(lag=None)
-                return True
-            return reported
         lane = copying.lane
         if lane is None:
-            return self._reported.also(self._progress.outcomes.conditions)
+            return self._observe_without_lane()
         if now_s < self._next_s:
             return False
         self._syncing.prepare()
@@ -403,6 +405,24 @@ class Observing:
         elif not_read:
             copying.retry(not_read)
         return True
+
+    def _observe_without_lane(self) -> bool:
+        """Update lag, rate and conditions of a task that failed, or copies nothing yet.
+
+        The lag of an earlier instance is replaced by a new one, or becomes unknown.
+        """
+        failed = self._life.phase is TaskPhase.FAILED
+        before = self._life.status
+        if before.bytes_per_second:
+            self._life.observe(bytes_per_second=0)
+        if failed or before.lag is not None:
+            unread = self._unread_lag
+            if unread.observe(self._copying.partitions):
+                self._life.observe(lag=Lag(records=unread.records, seconds=unread.seconds))
+            elif self._reported.is_silent(unread.silent_s):
+                self._life.observe(lag=None)
+        new = not failed and self._reported.also(self._progress.outcomes.conditions)
+        return new or self._life.status != before
 
     def _read(self, lane: Lane) -> Mapping[TopicPartition, Reached]:
         """Return the state of partitions that are not paused."""

@@ -14,6 +14,7 @@ from headrace.api import (
     ConditionType,
     Lag,
     Reason,
+    ReplicationFlowSpec,
     ReplicationTaskStatus,
     TopicPartition,
     TopicPartitions,
@@ -95,13 +96,9 @@ def _lag_records(context: FlowContext, partitions: Set[TopicPartition]) -> int:
     )
 
 
-def silent_after_s(source: ClusterSpec) -> float:
-    """Return the time in seconds without an answer after which a source counts as unreachable."""
-    config = source.config
-    wait_ms, answer_ms = (
-        int(text_of(config, name)) for name in ("fetch.max.wait.ms", "request.timeout.ms")
-    )
-    return (wait_ms + answer_ms) / 1000
+def _seconds(cluster: ClusterSpec, *settings: str) -> float:
+    """Return the sum of settings in ms, in seconds."""
+    return sum(int(text_of(cluster.config, name)) for name in settings) / 1000
 
 
 T = TypeVar("T")
@@ -132,14 +129,17 @@ class SourceStatus:
         life: LifeCycle,
         clock: Clock,
         sentence: Callable[[TopicPartition, Loss], str],
-        source: ClusterSpec,
+        flow: ReplicationFlowSpec,
     ) -> None:
         """Create the status. ``sentence`` returns the message for a loss."""
         self.copied = CopiedCounts()
         """Counts of records copied by all lanes that the task has had."""
         self._life, self._clock, self._sentence = life, clock, sentence
-        self._source = source.alias
-        self._silent_after_s = silent_after_s(source)
+        self._source, self._target = flow.source.alias, flow.target.alias
+        self._silent_after_s = _seconds(flow.source, "fetch.max.wait.ms", "request.timeout.ms")
+        """Time without an answer after which the source counts as unreachable."""
+        self._held_up_after_s = _seconds(flow.target, "request.timeout.ms")
+        """Time without an acknowledgement after which the target counts as unreachable."""
         self._rate = Rate()
         self._acknowledged_before = 0
         self._left_out_before = (0, 0)
@@ -210,6 +210,9 @@ class SourceStatus:
         losses = {at: loss for at, loss in partitions.losses.items() if at in partitions.wanted}
         skipped, dead_lettered = self._left_out_so_far
         silent = {at for at, one in partitions.reached.items() if self.is_silent(one.silent_s)}
+        held_up = {
+            at for at, one in partitions.reached.items() if one.held_up_s > self._held_up_after_s
+        }
         known = not silent and not self.is_silent(unread.silent_s)
         records = sum(one.lag_records for one in reached) + unread.records
         self._life.observe(
@@ -221,7 +224,11 @@ class SourceStatus:
             conditions=(
                 *_caught_up(partitions),
                 *_foreign_writer(_without_heartbeats(partitions.reached)),
-                *(_not_ready(partitions.stopped) or self._silence(silent, len(reached))),
+                *(
+                    _not_ready(partitions.stopped)
+                    or self._silence(silent, len(reached))
+                    or self._held_up(held_up, len(reached))
+                ),
                 *_partitions_paused(partitions.paused & partitions.wanted, len(partitions.wanted)),
                 *self._losses(losses),
                 *_tombstones_at_risk(_without_heartbeats(partitions.starts)),
@@ -246,6 +253,17 @@ class SourceStatus:
         )
         false = ConditionStatus.FALSE
         return (observation(ConditionType.READY, Reason.SOURCE_UNREACHABLE, message, false),)
+
+    def _held_up(self, held_up: Set[TopicPartition], of: int) -> tuple[Condition, ...]:
+        if not held_up:
+            return ()
+        message = (
+            f"{self._target} has not acknowledged records of {len(held_up)} of {of} partitions for "
+            f"more than {self._held_up_after_s:g} s: {partitions_text(held_up)}. The brokers that "
+            "lead them are slow or unreachable, or too few replicas are in sync"
+        )
+        false = ConditionStatus.FALSE
+        return (observation(ConditionType.READY, Reason.TARGET_UNREACHABLE, message, false),)
 
     def also(self, more: Sequence[Condition]) -> bool:
         """Add conditions to the last observed ones; return whether one of them is new.

@@ -48,7 +48,7 @@ class TaskContext:
         log = get_logger(__name__).bind(flow=flow.name, task=id.name)
         life = LifeCycle(ownership, log, flow.clock, changed, restarts)
         syncing = OffsetSyncing(flow, check_pool)
-        reported = SourceStatus(life, flow.clock, partial(sentence, flow), flow.spec.source)
+        reported = SourceStatus(life, flow.clock, partial(sentence, flow), flow.spec)
         return cls(
             id=id,
             flow=flow,

@@ -6,14 +6,12 @@ from typing import NamedTuple
 
 from headrace.api import ClusterAccess, TopicPartition
 from headrace.connect.runtime.context import FlowContext
-from headrace.datapath import Clients
+from headrace.datapath import Clients, ReadRecord, RecordConsumer
 from headrace.errors import Retriable
 from headrace.kafka import (
+    COMPARED_TIMEOUT_S,
     Admin,
-    Consumer,
     KafkaError,
-    KafkaException,
-    Message,
     Position,
     ReloadingClient,
     Renewal,
@@ -55,13 +53,11 @@ class TopicTail:
         self._cluster, self._admin, self._clients, self._clock = cluster, admin, clients, clock
         self._position = start
         self._settings = settings
-        self._consumer: Consumer | None = None
+        self._consumer: RecordConsumer | None = None
         self._renewal = Renewal()
         self._throttle = Throttle(clock)
-        self._throttled = False
-        """Whether the consumer was opened after the first delay."""
 
-    def read(self) -> Iterator[Message]:
+    def read(self) -> Iterator[ReadRecord]:
         """Yield the records since the last call; the first call begins at ``start``.
 
         Records that were yielded before an error are not read again.
@@ -71,7 +67,10 @@ class TopicTail:
             Throttled: A quota delays the records, and ``on_throttled`` of the clients raises it.
             Fatal: The permission to read is missing.
         """
-        end = self._admin.offsets([self._at], Position.LATEST)[self._at]
+        end = self._end()
+        if end < self._position:
+            self._admin.check_brokers(COMPARED_TIMEOUT_S)  # a foreign broker may have responded
+            end = self._end()
         if end < self._position:
             self.close()
             raise Retriable(
@@ -96,13 +95,16 @@ class TopicTail:
             if messages:
                 received_s = self._clock.monotonic()
 
+    def _end(self) -> int:
+        return self._admin.offsets([self._at], Position.LATEST)[self._at]
+
     def close(self) -> None:
         """Close the client. The next read continues at the current offset."""
         if self._consumer is not None:
             self._consumer.close()
         self._consumer = None
 
-    def _taken(self, message: Message, tried: str) -> Iterator[Message]:
+    def _taken(self, message: ReadRecord, tried: str) -> Iterator[ReadRecord]:
         offset = message.offset()
         if (error := message.error()) is None:
             if offset is not None and offset >= self._position:
@@ -114,22 +116,12 @@ class TopicTail:
             self.close()
             raise translate(error, tried)
 
-    def _opened(self) -> Consumer:
-        if self._renewal.due or self._throttle.seen != self._throttled:
+    def _opened(self) -> RecordConsumer:
+        if self._consumer is not None and self._renewal.due:
             self.close()
         if self._consumer is None:
-            self._renewal, self._throttled = Renewal(self._cluster), self._throttle.seen
-            settings = {
-                # Compaction and retention move the start of the log. Deleted records are not
-                # needed.
-                "auto.offset.reset": "earliest",
-                # A new record ends the wait of a fetch. Between reads, the client sends one fetch a
-                # second.
-                "fetch.wait.max.ms": 1_000,
-                **self._settings,
-                **self._throttle.settings(1),
-            }
-            self._consumer = self._clients.consumer(self._cluster, settings)
+            self._renewal = Renewal(self._cluster)
+            self._consumer = self._clients.consumer(self._cluster, self._settings, self._throttle)
             assign(self._consumer, [(self._at, self._position)])
         return self._consumer
 
@@ -173,7 +165,7 @@ class TopicWriter:
         tried = f"write {what} to topic {self._topic} on {self._target.name}"
         errors: list[KafkaError] = []
 
-        def delivered(error: KafkaError | None, _: Message) -> None:
+        def delivered(error: KafkaError | None, _: object) -> None:
             if error is not None:
                 errors.append(error)
 
@@ -188,11 +180,7 @@ class TopicWriter:
                     on_delivery=delivered,
                     headers=headers,
                 )
-        try:
-            left = producer.flush(_ANSWER_S)
-        except KafkaException as error:
-            self._producer.discard(producer)
-            raise translate(error, tried) from error
+        left = producer.flush(_ANSWER_S)
         if errors:
             raise translate(errors[0], tried)
         if left:
@@ -232,7 +220,7 @@ class CompactedLog:
         self._writer = TopicWriter(topic, context)
         self._tail: TopicTail | None = None
 
-    def read(self) -> Iterator[Message]:
+    def read(self) -> Iterator[ReadRecord]:
         """Yield the records since the last call; create the topic if it is missing.
 
         Raise the errors of the creation and of ``TopicTail.read``.

@@ -24,6 +24,7 @@ from headrace.kafka.wire.connection import Connection
 from headrace.kafka.wire.errors import (
     ConnectionLost,
     CorruptBatch,
+    ForeignBroker,
     Garbled,
     NoShareGroups,
     RefusedForGood,
@@ -55,6 +56,7 @@ from headrace.kafka.wire.groups import (
     share_starts,
     used_share_groups,
 )
+from headrace.kafka.wire.log_dirs import BrokerDisk, broker_disks
 from headrace.kafka.wire.loop import EventLoop, Reply, start
 from headrace.kafka.wire.offsets import (
     EARLIEST,
@@ -99,6 +101,7 @@ from headrace.kafka.wire.stamp import (
     MAX_SEQUENCE,
     Helper,
     Joined,
+    Stamped,
     join_helper,
     joined,
     joined_bytes,
@@ -126,6 +129,7 @@ __all__ = [
     "Batch",
     "BatchVerdict",
     "BatchWriter",
+    "BrokerDisk",
     "Buffer",
     "Buffers",
     "ClusterClient",
@@ -143,6 +147,7 @@ __all__ = [
     "FetchResponse",
     "FetchSession",
     "Fetched",
+    "ForeignBroker",
     "Garbled",
     "Gate",
     "Helper",
@@ -158,6 +163,7 @@ __all__ = [
     "Scanned",
     "Scanner",
     "Session",
+    "Stamped",
     "Stop",
     "StoredRecord",
     "Transactions",
@@ -167,6 +173,7 @@ __all__ = [
     "aborts",
     "answer_to_acls",
     "batch_at",
+    "broker_disks",
     "committed_offsets",
     "decoded",
     "delete_records",

@@ -3,6 +3,7 @@
 import random
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
+from math import inf
 from types import MappingProxyType
 from uuid import UUID
 
@@ -225,20 +226,27 @@ class ClusterClient:
         self._drop_unused()
         return self.view
 
-    async def check_brokers(self) -> None:
+    async def check_brokers(self, within_s: float = inf) -> None:
         """Raise ``ForeignBroker`` if a broker of another cluster responds at a known address.
 
-        Brokers that do not respond are ignored.
+        Brokers that are unreachable, or do not respond within ``within_s``, are ignored.
         """
         view = await self.refresh()
         servers = {broker.server for broker in view.brokers.values()} | set(self._bootstrap)
-        for reply in [start(self._connect(server, "")) for server in servers]:
-            try:
-                await reply
-            except ForeignBroker:
-                raise
-            except HeadraceError:
-                continue
+        asked = [start(self._connect(server, "")) for server in servers]
+        compared: Reply[None] = Reply()
+        if within_s < inf:
+            self.loop.call_later(within_s, lambda: compared.succeed(None))
+
+        def check(reply: Reply[Connection]) -> None:
+            if isinstance(reply.error, ForeignBroker):
+                compared.fail(reply.error)
+            elif all(one.done for one in asked):
+                compared.succeed(None)
+
+        for one in asked:
+            one.then(check)
+        await compared
 
     async def connection(self, node: int, purpose: str = "") -> Connection:
         """Return a connection to a broker in ``view``.

@@ -24,10 +24,12 @@ from kio.schema.api_versions.v3 import ApiVersionsResponse
 from kio.schema.delete_records.v2 import DeleteRecordsResponse
 from kio.schema.delete_topics.v6 import DeleteTopicsResponse
 from kio.schema.describe_acls.v2 import DescribeAclsResponse
+from kio.schema.describe_log_dirs.v4 import DescribeLogDirsResponse
 from kio.schema.describe_producers.v0 import DescribeProducersResponse
 from kio.schema.describe_share_group_offsets.v0 import DescribeShareGroupOffsetsResponse
 from kio.schema.describe_transactions.v0 import DescribeTransactionsResponse
 from kio.schema.end_txn.v3 import EndTxnResponse
+from kio.schema.errors import ErrorCode
 from kio.schema.find_coordinator.v4 import FindCoordinatorResponse
 from kio.schema.index import api_key_map
 from kio.schema.init_producer_id.v4 import InitProducerIdResponse
@@ -59,6 +61,7 @@ _RESPONSES: dict[tuple[int, int], type] = {
         DeleteRecordsResponse,
         DeleteTopicsResponse,
         DescribeAclsResponse,
+        DescribeLogDirsResponse,
         DescribeProducersResponse,
         DescribeShareGroupOffsetsResponse,
         DescribeTransactionsResponse,
@@ -89,6 +92,7 @@ _OLDEST = {
     "add_partitions_to_txn": 1,
     "delete_records": 1,
     "describe_acls": 1,
+    "describe_log_dirs": 1,
     "find_coordinator": 3,
     "init_producer_id": 2,
     "list_groups": 3,
@@ -241,7 +245,7 @@ def converted(message: Any, schema: Callable[..., A], *, without: Collection[str
     return schema(**values)
 
 
-_EMPTY = {"uuid": None, "bool": False, "string": ""}
+_EMPTY = {"uuid": None, "bool": False, "string": "", "error_code": ErrorCode.none}
 
 
 @cache

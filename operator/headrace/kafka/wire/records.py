@@ -214,10 +214,7 @@ def with_headers(
         return None
     if changed is headers:
         return record
-    parts = [bytes(content[:place]), varint(len(changed))]
-    for name, value in changed:
-        parts += [_sized(name.encode(errors="surrogateescape")), _sized(value)]
-    return record._replace(content=b"".join(parts))
+    return record._replace(content=bytes(content[:place]) + _encoded_headers(changed))
 
 
 class BatchWriter:
@@ -269,9 +266,23 @@ class BatchWriter:
         return batch
 
 
-def encoded(offset: int, timestamp_ms: int, key: bytes | None, value: bytes | None) -> StoredRecord:
-    """Return an undecoded record without headers."""
-    return StoredRecord(offset, timestamp_ms, b"".join((_sized(key), _sized(value), _NO_HEADERS)))
+def encoded(
+    offset: int,
+    timestamp_ms: int,
+    key: bytes | None,
+    value: bytes | None,
+    headers: Headers = (),
+) -> StoredRecord:
+    """Return an undecoded record."""
+    content = b"".join((_sized(key), _sized(value), _encoded_headers(headers)))
+    return StoredRecord(offset, timestamp_ms, content)
+
+
+def _encoded_headers(headers: Headers) -> bytes:
+    parts = [varint(len(headers))]
+    for name, value in headers:
+        parts += [_sized(name.encode(errors="surrogateescape")), _sized(value)]
+    return b"".join(parts)
 
 
 def _sized(content: Content | None) -> bytes:

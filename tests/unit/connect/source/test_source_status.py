@@ -5,10 +5,10 @@ from types import SimpleNamespace
 from typing import cast
 
 from support.lags import lag_of
+from support.source_tasks import FLOW
 
 from headrace.api import (
     HEARTBEATS,
-    ClusterSpec,
     Condition,
     ConditionType,
     Lag,
@@ -36,7 +36,7 @@ def reported(life: LifeCycle) -> SourceStatus:
         life,
         time,
         lambda at, loss: f"offsets {loss.first} to {loss.last} are lost",
-        ClusterSpec(alias="east", bootstrap_servers="a:1"),
+        FLOW.spec,
     )
 
 
@@ -61,7 +61,12 @@ def test_heartbeats_that_another_flow_wrote_as_well_are_no_foreign_writer() -> N
     for topic in (HEARTBEATS, "orders"):
         at = TopicPartition(topic, 0)
         reached = SimpleNamespace(
-            acknowledged=9, unexpected_offsets=1, lag_records=0, lag_s=lambda _: 0, silent_s=0.0
+            acknowledged=9,
+            unexpected_offsets=1,
+            lag_records=0,
+            lag_s=lambda _: 0,
+            silent_s=0.0,
+            held_up_s=0.0,
         )
         start = SimpleNamespace(
             end=9,

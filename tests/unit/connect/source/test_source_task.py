@@ -661,20 +661,6 @@ def test_progress_whose_answer_is_late_is_an_error_until_it_is_stored(
     assert (scene.error, scene.position(), len(scene.target.producers)) == ("", 1, 2)
 
 
-def test_a_progress_producer_that_stops_for_good_is_replaced(scene: Scene) -> None:
-    scene.source.append("orders", b"a")
-    scene.start()
-    scene.run_once()
-    scene.run_once()
-    scene.target.producers[0].stop(KafkaError._FATAL)
-    scene.commit()
-    scene.commit()
-    assert "could not write progress" in scene.error
-    scene.recover()
-    scene.settle()
-    assert (scene.phase, scene.position(), scene.error) == (TaskPhase.RUNNING, 1, "")
-
-
 def test_a_claim_that_progress_does_not_take_is_tried_again(scene: Scene) -> None:
     scene.context.progress.start()
     scene.hold_back(scene.context.progress.topic)

@@ -1,5 +1,6 @@
 """Requests find the right broker when brokers start, stop and transfer leadership."""
 
+import socket
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Any
@@ -30,6 +31,7 @@ from support.patience import WITHIN_S
 
 from headrace.api import ClusterAccess, ClusterSpec, TopicPartition
 from headrace.errors import Retriable, Unreachable
+from headrace.kafka import Admin
 from headrace.kafka.wire import cluster as cluster_of_wire
 from headrace.kafka.wire.cluster import ClusterClient, ClusterMetadata, led_by, updated
 from headrace.kafka.wire.errors import (
@@ -138,6 +140,33 @@ def test_a_broker_of_another_cluster_is_unreachable_until_it_is_gone(
     stranger.script[METADATA] = lambda _: metadata_of(two.live, two.led)
     run(cluster, cluster.check_brokers())
     assert run(cluster, cluster.connection(2)).closed_by is None
+
+
+def test_nothing_is_changed_while_a_foreign_broker_answers(serve: Serve) -> None:
+    stranger = foreign(serve)
+    spec = ClusterSpec(alias="east", bootstrap_servers=f"127.0.0.1:{stranger.port}")
+    admin = Admin(ClusterAccess(spec, cluster_id="east-id"))
+    changes: tuple[Callable[[], object], ...] = (
+        lambda: admin.create_topic("payments", 1),
+        lambda: admin.add_partitions("orders", 9),
+        lambda: admin.change_topic_configs({"orders": {"retention.ms": "1"}}),
+        lambda: admin.delete_records({TopicPartition("orders", 0): 1}),
+        lambda: admin.delete_topic("orders"),
+    )
+    for change in changes:
+        with pytest.raises(Retriable, match="belongs to another cluster than east"):
+            change()
+    assert {request.api_key for request in stranger.seen} == {METADATA}
+
+
+def test_a_broker_that_does_not_answer_delays_no_comparison_for_long(
+    serve: Serve, client: Client, two: Two
+) -> None:
+    cluster = client(two.first)
+    run(cluster, cluster.refresh(["orders"]))
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        two.live[2] = silent.getsockname()[1]
+        run(cluster, cluster.check_brokers(0.2))
 
 
 def test_nothing_that_a_foreign_bootstrap_server_says_is_believed(
