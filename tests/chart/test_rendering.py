@@ -17,7 +17,8 @@ import yaml
 from support.helm import CHART, KUBERNETES, ROOT, helm, render
 
 from headrace.api import Model
-from headrace.api.pods import EnvVar, PodTemplate, Resources
+from headrace.api.pods import EnvVar, PodTemplate
+from headrace.api.quantities import Resources
 from headrace.api.spark import SparkAmounts, SparkPod, SparkResources
 from headrace.cli.operator import command
 from headrace.controller import OPERATOR_LEASE, DriverDefaults, SparkDefaults

@@ -6,7 +6,8 @@ from typing import Annotated
 from pydantic import Field
 
 from headrace.api.model import Image, Model, Rule, RuleViolation, Whole
-from headrace.api.pods import A_QUANTITY, PullPolicy, Quantity, quantity
+from headrace.api.pods import PullPolicy
+from headrace.api.quantities import A_QUANTITY, Quantity, quantity
 
 MIB = 1 << 20
 _MIN_MEMORY = "1Gi"

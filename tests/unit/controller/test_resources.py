@@ -15,7 +15,7 @@ from support.pods import RULES
 from headrace.api import ReplicationFlow
 from headrace.api.cluster import Tls, TrustedCertificate
 from headrace.api.labels import FLOW_LABEL
-from headrace.api.pods import quantity
+from headrace.api.quantities import quantity
 from headrace.controller.resources import (
     CONNECTORS,
     DRIVER_RULES,

@@ -18,7 +18,8 @@ from headrace.api import (
     read_at_start,
 )
 from headrace.api.cluster import CONFIG_MAPS
-from headrace.api.pods import EnvVar, PodMetadata, PodTemplate, PullPolicy, Resources, quantity
+from headrace.api.pods import EnvVar, PodMetadata, PodTemplate, PullPolicy
+from headrace.api.quantities import Resources, quantity
 from headrace.k8s import Object, owner_reference
 
 
