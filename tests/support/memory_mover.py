@@ -3,13 +3,16 @@
 It copies record by record with the clients of ``fake_kafka``. It has no threads and no limits.
 """
 
+import re
 import threading
 from collections import deque
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import dataclass, field
 from functools import partial
 from math import isqrt
 from typing import cast
+
+import confluent_kafka
 
 from headrace.api import ClusterAccess, TopicPartition
 from headrace.assign import TaskId
@@ -29,10 +32,6 @@ from headrace.kafka import (
     KafkaException,
     Message,
     Producer,
-    assign_more,
-    concerns_record,
-    diverged_at,
-    fetched_end,
     translate,
     translated,
     unassign,
@@ -49,6 +48,64 @@ _DROPPED = {
     KafkaError._GAPLESS_GUARANTEE,
 }
 """Reports of records that no broker refused: the producer stopped, or they were purged."""
+
+
+_OF_A_RECORD = {
+    KafkaError.MSG_SIZE_TOO_LARGE,
+    KafkaError.RECORD_LIST_TOO_LARGE,
+    KafkaError.INVALID_RECORD,
+    KafkaError.INVALID_TIMESTAMP,
+}
+
+
+def assign_more(
+    consumer: Consumer,
+    positions: Iterable[tuple[TopicPartition, int]],
+    leader_epochs: Mapping[TopicPartition, int],
+) -> None:
+    """Assign additional partitions to the consumer.
+
+    Fetched records of its other partitions are kept.
+
+    ``leader_epochs`` contains the leader epoch of the record before each offset, or -1 if it is
+    unknown. The broker uses it to detect a log that was truncated and filled again (KIP-320).
+    """
+    consumer.incremental_assign(
+        [
+            confluent_kafka.TopicPartition(*at, offset, leader_epoch=leader_epochs[at])
+            for at, offset in positions
+        ]
+    )
+
+
+def fetched_end(consumer: Consumer, at: TopicPartition) -> int | None:
+    """Return the partition's end as of the last fetch, or None before the first fetch.
+
+    Sends no request.
+    """
+    known = consumer.get_watermark_offsets(confluent_kafka.TopicPartition(*at), cached=True)
+    return known[1] if known and known[1] >= 0 else None
+
+
+def diverged_at(error: KafkaError) -> int | None:
+    """Return the end of the common log of a truncated partition, or None for another error.
+
+    From that offset on, the partition contains other records than those that were read. It is 0 if
+    the client does not report it. librdkafka has no error code for a truncation: it uses the code
+    of a failed offset reset, and reports the offset only in the message.
+    """
+    if KafkaError(KafkaError._LOG_TRUNCATION).str() not in error.str():
+        return None
+    end = re.search(r"broker end offset is (\d+)", error.str())
+    return int(end[1]) if end else 0
+
+
+def concerns_record(error: KafkaError) -> bool:
+    """Return True if the broker rejected a record, or its batch, because of its content or size.
+
+    Other records of the topic may be accepted. No permission is missing.
+    """
+    return error.code() in _OF_A_RECORD
 
 
 @dataclass

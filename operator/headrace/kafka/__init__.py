@@ -20,23 +20,18 @@ from headrace.kafka.admin import SHARE, ActiveProducer, Admin, Position, ensure_
 from headrace.kafka.admin_requests import COMPARED_TIMEOUT_S, ReloadingClient, Renewal
 from headrace.kafka.clients import (
     assign,
-    assign_more,
     check_settings,
     client_config,
-    diverged_at,
-    fetched_end,
     make_consumer,
     make_producer,
     partition_of,
     unassign,
 )
 from headrace.kafka.compacted import CompactedTopic
-from headrace.kafka.diagnosis import in_words
 from headrace.kafka.errors import (
     AccessDenied,
     GroupActive,
     SecretMissing,
-    concerns_record,
     is_about_group,
     translate,
     translated,
@@ -92,14 +87,9 @@ __all__ = [
     "TopicConfig",
     "TopicRights",
     "assign",
-    "assign_more",
     "check_settings",
     "client_config",
-    "concerns_record",
-    "diverged_at",
     "ensure_topic",
-    "fetched_end",
-    "in_words",
     "is_about_group",
     "make_consumer",
     "make_producer",

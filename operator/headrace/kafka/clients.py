@@ -1,7 +1,6 @@
 """Consumers and producers whose settings protect against loss and duplication."""
 
 import logging
-import re
 import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack, closing
@@ -144,51 +143,9 @@ def assign(consumer: Assignable, positions: Iterable[tuple[TopicPartition, int]]
     consumer.assign([confluent_kafka.TopicPartition(*at, offset) for at, offset in positions])
 
 
-def assign_more(
-    consumer: Consumer,
-    positions: Iterable[tuple[TopicPartition, int]],
-    leader_epochs: Mapping[TopicPartition, int],
-) -> None:
-    """Assign additional partitions to the consumer.
-
-    Fetched records of its other partitions are kept.
-
-    ``leader_epochs`` contains the leader epoch of the record before each offset, or -1 if it is
-    unknown. The broker uses it to detect a log that was truncated and filled again (KIP-320).
-    """
-    consumer.incremental_assign(
-        [
-            confluent_kafka.TopicPartition(*at, offset, leader_epoch=leader_epochs[at])
-            for at, offset in positions
-        ]
-    )
-
-
 def unassign(consumer: Assignable, partitions: Iterable[TopicPartition]) -> None:
     """Remove partitions from the consumer. Fetched records of its other partitions are kept."""
     consumer.incremental_unassign([confluent_kafka.TopicPartition(*at) for at in partitions])
-
-
-def diverged_at(error: KafkaError) -> int | None:
-    """Return the end of the common log of a truncated partition, or None for another error.
-
-    From that offset on, the partition contains other records than those that were read. It is 0 if
-    the client does not report it. librdkafka has no error code for a truncation: it uses the code
-    of a failed offset reset, and reports the offset only in the message.
-    """
-    if KafkaError(KafkaError._LOG_TRUNCATION).str() not in error.str():
-        return None
-    end = re.search(r"broker end offset is (\d+)", error.str())
-    return int(end[1]) if end else 0
-
-
-def fetched_end(consumer: Consumer, at: TopicPartition) -> int | None:
-    """Return the partition's end as of the last fetch, or None before the first fetch.
-
-    Sends no request.
-    """
-    known = consumer.get_watermark_offsets(confluent_kafka.TopicPartition(*at), cached=True)
-    return known[1] if known and known[1] >= 0 else None
 
 
 def _config(

@@ -254,11 +254,6 @@ def _login_trouble(
     return AuthenticationFailed(f"could not {tried}: {error_text(client_error)}; {advice}")
 
 
-def in_words(cluster: ClusterAccess, error: KafkaError) -> str:
-    """Return a sentence for a connection error that a client of this cluster reported."""
-    return f"{cluster.alias}: {token_trouble(cluster) or error_text(error)}"
-
-
 def is_advertised(cluster: ClusterAccess, client_error: KafkaError) -> bool:
     """Return True for a failed connection to an address that a broker advertises."""
     broker = _broker(client_error)

@@ -77,12 +77,6 @@ _TEMPORARY = {
         "why; make room, and restart it"
     ),
 }
-_OF_A_RECORD = {
-    KafkaError.MSG_SIZE_TOO_LARGE,
-    KafkaError.RECORD_LIST_TOO_LARGE,
-    KafkaError.INVALID_RECORD,
-    KafkaError.INVALID_TIMESTAMP,
-}
 _LOGIN = {
     KafkaError.SASL_AUTHENTICATION_FAILED,
     KafkaError.UNSUPPORTED_SASL_MECHANISM,
@@ -142,14 +136,6 @@ def translated(tried: str) -> Iterator[None]:
         raise translate(error, tried) from error
     except BufferError as error:
         raise Retriable(f"could not {tried}: the producer's queue is full") from error
-
-
-def concerns_record(error: KafkaError) -> bool:
-    """Return True if the broker rejected a record, or its batch, because of its content or size.
-
-    Other records of the topic may be accepted. No permission is missing.
-    """
-    return error.code() in _OF_A_RECORD
 
 
 def error_text(error: KafkaError) -> str:
