@@ -27,8 +27,8 @@ from support.patience import WITHIN_S
 from headrace.api import ClusterAccess, ClusterSpec
 from headrace.kafka.wire.connection import Connection
 from headrace.kafka.wire.frames import Buffers
+from headrace.kafka.wire.handshake import ConnectionSettings, Opener, Server
 from headrace.kafka.wire.loop import EventLoop, start
-from headrace.kafka.wire.opening import ConnectionSettings, Opener, Server
 from headrace.kafka.wire.protocol import PRODUCE, SPOKEN, Call, call, converted
 from headrace.kafka.wire.transport import ClientSecurity
 

@@ -5,7 +5,7 @@ import json
 from dataclasses import dataclass, replace
 
 from headrace.api import OPERATOR_MANAGER, MirrorTest, ReplicationFlow, ReplicationTask
-from headrace.controller.contests import Contests
+from headrace.controller.contested_objects import Contests
 from headrace.controller.events import NameTaken
 from headrace.controller.resources.deployment import POD_TEMPLATE_HASH, driver_name, driver_selector
 from headrace.errors import Retriable

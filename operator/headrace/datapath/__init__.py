@@ -7,6 +7,7 @@ loop's thread, ``partition`` has the state of each partition, and ``delivery`` t
 between delivery modes. ``lane`` is the interface to a source task, and ``mover`` implements it.
 """
 
+from headrace.datapath.acknowledgements import ANSWER_S, Storing
 from headrace.datapath.bandwidth import TokenBucket
 from headrace.datapath.clients import KAFKA, Clients
 from headrace.datapath.dead_letters import DeadLetters, context_headers
@@ -32,7 +33,6 @@ from headrace.datapath.mover import BatchMover
 from headrace.datapath.preserved.mover import PreservedMover
 from headrace.datapath.progress import ANCESTRY_PARTITION, PARTITIONS, ProgressLog
 from headrace.datapath.record_consumer import ReadRecord, RecordConsumer
-from headrace.datapath.storing import ANSWER_S, Storing
 
 __all__ = [
     "ANCESTRY_PARTITION",

@@ -11,9 +11,9 @@ from collections.abc import Mapping
 
 from headrace.api import ClusterAccess
 from headrace.assign import TaskId
+from headrace.datapath.acknowledgements import Storing
 from headrace.datapath.clients import Clients
 from headrace.datapath.lane import RecordRefused, SourceRecord
-from headrace.datapath.storing import Storing
 from headrace.errors import Retriable
 from headrace.kafka import ReloadingClient, translated
 from headrace.timing import Clock

@@ -11,11 +11,11 @@ from functools import partial
 from typing import Protocol
 
 from headrace.api import TopicPartition
-from headrace.datapath.apart import MARGIN_S, TOGETHER, Apart
 from headrace.datapath.bandwidth import TokenBucket
 from headrace.datapath.chunk import MIN_BYTES, HeldResponse, Memory
 from headrace.datapath.locate import Locator, SourcePartition, diverged
-from headrace.datapath.silence import Silence
+from headrace.datapath.slow_partitions import MARGIN_S, TOGETHER, Apart
+from headrace.datapath.unanswered import Silence
 from headrace.errors import Fatal, HeadraceError, Retriable
 from headrace.kafka.wire import (
     ClusterClient,

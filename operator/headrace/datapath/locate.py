@@ -5,7 +5,7 @@ from typing import NamedTuple
 from uuid import UUID
 
 from headrace.api import TopicPartition
-from headrace.datapath.agreement import Agreement
+from headrace.datapath.doubted_answers import Agreement
 from headrace.datapath.lane import OffsetGone
 from headrace.errors import HeadraceError, Retriable
 from headrace.kafka.wire import (

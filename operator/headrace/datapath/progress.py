@@ -5,10 +5,10 @@ from collections.abc import Iterable, Mapping
 from math import inf
 
 from headrace.api import ClusterAccess, TopicPartition, earlier_name, progress_topic
+from headrace.datapath.acknowledgements import ANSWER_S, Storing
 from headrace.datapath.clients import Clients
 from headrace.datapath.record_consumer import ReadRecord
-from headrace.datapath.storing import ANSWER_S, Storing
-from headrace.datapath.undecided import Stored, Undecided
+from headrace.datapath.undecided_transactions import Stored, Undecided
 from headrace.errors import Fatal, HeadraceError, Retriable
 from headrace.kafka import (
     COMPARED_TIMEOUT_S,

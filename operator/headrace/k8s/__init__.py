@@ -25,7 +25,6 @@ from headrace.k8s.errors import (
     ObjectInvalid,
     Unavailable,
 )
-from headrace.k8s.in_force import InForce, read_in_force, salvage
 from headrace.k8s.kinds import (
     CONFIG_MAP,
     DEPLOYMENT,
@@ -51,6 +50,7 @@ from headrace.k8s.kinds import (
     owns,
     parse,
 )
+from headrace.k8s.last_valid_spec import InForce, read_in_force, salvage
 from headrace.k8s.leases import (
     LeaseKeeper,
     LeaseObserver,

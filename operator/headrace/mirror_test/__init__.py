@@ -19,7 +19,7 @@ from headrace.mirror_test.audited import (
     TopicAudit,
     audited_topics,
 )
-from headrace.mirror_test.created import CreatedTopic, CreatedTopics, created_in
+from headrace.mirror_test.created_topics import CreatedTopic, CreatedTopics, created_in
 from headrace.mirror_test.documents import Document
 from headrace.mirror_test.faults import (
     Fault,

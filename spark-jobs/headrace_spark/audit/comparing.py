@@ -31,8 +31,8 @@ from headrace_spark.audit.differences import (
     explain,
     spans,
 )
+from headrace_spark.audit.earlier_audits import few_enough, past_blocks, settled
 from headrace_spark.audit.frontier import AuditedPartition, SourcePartition
-from headrace_spark.audit.past import few_enough, past_blocks, settled
 from headrace_spark.audit.ranges import AuditedSide, Ranges
 from headrace_spark.audit.rechecking import recheck
 from headrace_spark.audit.records import Scale

@@ -16,7 +16,7 @@ from headrace.api import Model, audits_topic
 from headrace.errors import GaveUp
 from headrace.kafka import CompactedTopic
 from headrace.mirror_test import AuditedTopic, MirrorTestRun
-from headrace_spark.audit.past import PastBlock
+from headrace_spark.audit.earlier_audits import PastBlock
 
 _VERSION = 1
 SourcePartition = tuple[str, int]

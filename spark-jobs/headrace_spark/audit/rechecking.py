@@ -18,8 +18,8 @@ from headrace.mirror_test import (
     MirrorTestRun,
 )
 from headrace_spark.audit import records
+from headrace_spark.audit.earlier_audits import PastBlock, chosen, united
 from headrace_spark.audit.frontier import AuditedPartition, SourcePartition
-from headrace_spark.audit.past import PastBlock, chosen, united
 from headrace_spark.audit.ranges import AuditedSide, Offsets, Ranges
 from headrace_spark.patient_admin import PatientAdmin
 

@@ -2,7 +2,7 @@
 
 from support.fake_kafka import FakeClock
 
-from headrace.controller.contests import Contests
+from headrace.controller.contested_objects import Contests
 
 
 def test_changes_are_reverted_ever_later_and_reported_from_the_third_on() -> None:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from support.audit_logs import Log, audited, copied, laid_out, record, summarised
 
 from headrace.mirror_test import FindingType
-from headrace_spark.audit.past import (
+from headrace_spark.audit.earlier_audits import (
     PastBlock,
     chosen,
     few_enough,

@@ -23,7 +23,7 @@ from headrace.api import (
     TopicPartitions,
 )
 from headrace.api.conditions import find_condition
-from headrace.connect.takeover.failover_switch import FailedOver
+from headrace.connect.takeover.restoring import FailedOver
 from headrace.control.flow_actions import task_row
 from headrace.controller.events import occurrences
 from headrace.status import FlowFacts, flow_status

@@ -31,8 +31,8 @@ from headrace.connect.failover.survey import (
     survey,
     survey_target,
 )
+from headrace.connect.failover.switch import Switched, Wish, abort, switch, switch_deleted
 from headrace.connect.runtime.context import FlowContext
-from headrace.connect.takeover.failover_switch import Switched, Wish, abort, switch, switch_deleted
 from headrace.connect.takeover.fenced import end_open_transactions
 from headrace.errors import Fatal, GaveUp, HeadraceError, InvalidSpec, Retriable
 

@@ -13,8 +13,8 @@ from headrace.cli.screen.output import show_rows
 from headrace.connect.checkpoint.group_checkpoints import GroupCheckpoints
 from headrace.connect.checkpoint.groups import GroupPartition
 from headrace.connect.failover.survey import LateCommit, Survey
+from headrace.connect.failover.switch import Switched
 from headrace.connect.runtime.context import FlowContext
-from headrace.connect.takeover.failover_switch import Switched
 from headrace.connect.topics.losses import lost_offsets
 from headrace.connect.topics.losses import sentence as loss_sentence
 from headrace.sentences import first_few

@@ -13,9 +13,9 @@ from headrace.api import TopicPartition
 from headrace.connect.checkpoint.checkpoint_log import CheckpointLog, SyncedOffsetLog
 from headrace.connect.checkpoint.groups import GroupPartition
 from headrace.connect.failover.survey import Survey
+from headrace.connect.failover.switch import Beginning, store_beginnings
 from headrace.connect.runtime.both_clusters import target_partition
 from headrace.connect.runtime.context import FlowContext
-from headrace.connect.takeover.failover_switch import Beginning, store_beginnings
 from headrace.errors import HeadraceError, InvalidSpec
 from headrace.kafka import Committed, GroupActive, Position
 from headrace.replication import Applied, Checkpoint, CopiedTo, Progress, StoredCheckpoint, judge

@@ -9,10 +9,10 @@ from headrace.api import TopicPartition, connect_offsets_topic, offset_syncs_top
 from headrace.api.flow import Location
 from headrace.connect.checkpoint.checkpoint_log import CheckpointLog
 from headrace.connect.checkpoint.groups import GroupPartition
+from headrace.connect.failover.switch import Beginning, store_beginnings
 from headrace.connect.runtime.both_clusters import find_offsets, target_partition
 from headrace.connect.runtime.context import FlowContext
 from headrace.connect.runtime.offset_sync_writer import ensure_offset_syncs_topic
-from headrace.connect.takeover.failover_switch import Beginning, store_beginnings
 from headrace.connect.topics.internal_topics import Keyed, TopicTail, TopicWriter
 from headrace.errors import Fatal, HeadraceError, InvalidSpec
 from headrace.kafka import Position

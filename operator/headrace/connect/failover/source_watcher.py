@@ -22,8 +22,8 @@ from headrace.api import (
     TopicPartition,
     time_text,
 )
+from headrace.connect.failover.switch import is_of_command
 from headrace.connect.runtime.threaded_unit import ThreadedUnit
-from headrace.connect.takeover.failover_switch import is_of_command
 from headrace.datapath import ProgressLog
 from headrace.errors import HeadraceError, Retriable
 from headrace.kafka import AccessDenied, ActiveProducer, replaced

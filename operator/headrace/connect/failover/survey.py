@@ -9,9 +9,9 @@ from typing import NamedTuple
 from headrace.api import HEARTBEATS, TopicPartition, denials_topic
 from headrace.connect.checkpoint.group_checkpoints import GroupCheckpoints
 from headrace.connect.checkpoint.groups import GroupPartition, other_groups
+from headrace.connect.failover.switch import gaps
 from headrace.connect.runtime.both_clusters import groups_in_use
 from headrace.connect.runtime.context import FlowContext
-from headrace.connect.takeover.failover_switch import gaps
 from headrace.connect.topics.topic_sync import AddedAcls
 from headrace.errors import Fatal, HeadraceError, InvalidSpec
 from headrace.kafka import Position

@@ -41,7 +41,7 @@ from headrace.connect.preflight.topic_settings import (
 )
 from headrace.connect.runtime.both_clusters import target_partition
 from headrace.connect.runtime.context import FlowContext
-from headrace.connect.topics.rings import SourceAncestry, flow_key, judged
+from headrace.connect.topics.flow_rings import SourceAncestry, flow_key, judged
 from headrace.errors import Fatal, HeadraceError
 from headrace.kafka import SHARE, Operation, Position, RightsAdmin, check_settings
 from headrace.logs import get_logger

@@ -22,7 +22,7 @@ from headrace.api import (
 )
 from headrace.api.flow import DeliveryMode, Location
 from headrace.api.offsets import OffsetsMode
-from headrace.connect.runtime.contested import Contested
+from headrace.connect.runtime.contested_partitions import Contested
 from headrace.connect.runtime.offset_sync_writer import OffsetSyncWriter
 from headrace.connect.runtime.ownership import DriverIdentity
 from headrace.datapath import (

@@ -18,7 +18,7 @@ from headrace.api import (
 )
 from headrace.connect.runtime.background import BackgroundStep
 from headrace.connect.runtime.both_clusters import known_topic_ids, source_topic_ids
-from headrace.connect.runtime.contested import bandwidth_used_up, observation
+from headrace.connect.runtime.contested_partitions import bandwidth_used_up, observation
 from headrace.connect.runtime.context import FlowContext
 from headrace.connect.source.causes import CauseCheck
 from headrace.connect.source.copying import Copying

@@ -33,8 +33,8 @@ from headrace.connect.runtime.ownership import Ownership, OwnershipLost
 from headrace.connect.runtime.threaded_unit import ThreadedUnit, succeeds
 from headrace.connect.takeover.first_start import remember_first_start
 from headrace.connect.topics.discovery import DiscoveryResult, SourceRacks, prepare_target
+from headrace.connect.topics.flow_rings import RingGuard
 from headrace.connect.topics.losses import sentence, shown_losses
-from headrace.connect.topics.rings import RingGuard
 from headrace.connect.topics.topic_deletion import DeletedTopics, TopicDeleter
 from headrace.connect.topics.topic_sync import AclSync, TopicConfigSync
 from headrace.errors import Fatal, HeadraceError, InvalidSpec, Retriable

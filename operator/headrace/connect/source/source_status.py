@@ -23,7 +23,7 @@ from headrace.api import (
 )
 from headrace.api.client_settings import text_of
 from headrace.connect.runtime.background import BackgroundStep
-from headrace.connect.runtime.contested import observation, verification_failed
+from headrace.connect.runtime.contested_partitions import observation, verification_failed
 from headrace.connect.runtime.context import FlowContext
 from headrace.connect.runtime.figures import Rate
 from headrace.connect.runtime.lifecycle import LifeCycle

@@ -9,7 +9,7 @@ from typing import Self
 from structlog.typing import FilteringBoundLogger
 
 from headrace.assign import TaskId
-from headrace.connect.runtime.contested import Contested
+from headrace.connect.runtime.contested_partitions import Contested
 from headrace.connect.runtime.context import FlowContext
 from headrace.connect.runtime.lifecycle import LifeCycle
 from headrace.connect.runtime.ownership import Ownership

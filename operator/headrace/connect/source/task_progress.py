@@ -7,7 +7,7 @@ from math import inf
 from types import MappingProxyType
 
 from headrace.api import Condition, LossCause, Resets, TopicPartition
-from headrace.connect.runtime.contested import not_stored
+from headrace.connect.runtime.contested_partitions import not_stored
 from headrace.connect.runtime.context import FlowContext
 from headrace.connect.runtime.figures import CommitCounts
 from headrace.connect.runtime.ownership import Ownership, OwnershipLost

@@ -18,7 +18,6 @@ from headrace.connect.runtime.both_clusters import (
 )
 from headrace.connect.runtime.context import FlowContext
 from headrace.connect.runtime.ownership import Ownership
-from headrace.connect.takeover.failover_switch import failed_over
 from headrace.connect.takeover.fenced import end_open_transactions, take_over
 from headrace.connect.takeover.preserving import begun_again, of_another_kind
 from headrace.connect.takeover.starts import Restored, Start, Starts, first_positions, records
@@ -30,10 +29,10 @@ from headrace.connect.topics.losses import (
     restart_at_log_start,
     sentence,
 )
-from headrace.errors import Fatal
+from headrace.errors import Fatal, Retriable
 from headrace.kafka import replaced
 from headrace.logs import get_logger
-from headrace.replication import Confirmed, Progress, ProgressKey
+from headrace.replication import Confirmed, Progress, ProgressKey, Switch
 
 log = get_logger(__name__)
 
@@ -333,3 +332,27 @@ def _stored(
             later = progress.in_transaction and progress.source_offset > mine.source_offset
             stored[at] = mine if same_owner and not later else progress
     return stored
+
+
+class FailedOver(Retriable):
+    """A partition is failed over. The name is the reason of the flow's condition."""
+
+
+def failed_over(
+    context: FlowContext, stored: Mapping[TopicPartition, Progress]
+) -> dict[TopicPartition, FailedOver]:
+    """Return an error for each partition that is failed over and therefore not copied."""
+    return {
+        at: FailedOver(
+            f"{at} was failed over to {context.target.name} at offset {known.switch.target_end}"
+            f"{_with_accepted(known.switch)}: it is not copied until `headrace failover "
+            f"{context.name} --abort`; `headrace flow reverse {context.name}` copies back"
+        )
+        for at, known in stored.items()
+        if known.switch is not None
+    }
+
+
+def _with_accepted(switch: Switch) -> str:
+    count = len(switch.accepted)
+    return f" with {count} accepted loss{'es' * (count > 1)}" if count else ""

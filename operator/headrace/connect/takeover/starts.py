@@ -13,7 +13,7 @@ from headrace.api import (
     TopicPartition,
 )
 from headrace.connect.runtime.both_clusters import known_topic_ids
-from headrace.connect.runtime.contested import observation
+from headrace.connect.runtime.contested_partitions import observation
 from headrace.connect.runtime.context import FlowContext
 from headrace.connect.runtime.ownership import Ownership, OwnershipLost
 from headrace.connect.takeover.first_start import origins_of

@@ -16,7 +16,7 @@ from headrace.api import (
     TopicPartition,
 )
 from headrace.connect.runtime.both_clusters import target_partition
-from headrace.connect.runtime.contested import observation
+from headrace.connect.runtime.contested_partitions import observation
 from headrace.connect.runtime.context import FlowContext
 from headrace.errors import Fatal
 from headrace.kafka import replaced

@@ -56,6 +56,7 @@ from headrace.kafka.wire.groups import (
     share_starts,
     used_share_groups,
 )
+from headrace.kafka.wire.handshake import ConnectionSettings
 from headrace.kafka.wire.log_dirs import BrokerDisk, broker_disks
 from headrace.kafka.wire.loop import EventLoop, Reply, start
 from headrace.kafka.wire.offsets import (
@@ -68,7 +69,6 @@ from headrace.kafka.wire.offsets import (
     list_offsets,
     log_ends,
 )
-from headrace.kafka.wire.opening import ConnectionSettings
 from headrace.kafka.wire.permissions import (
     answer_to_acls,
     may_use_transactional_id,

@@ -19,8 +19,8 @@ from headrace.kafka.errors import AccessDenied
 from headrace.kafka.wire.connection import Connection
 from headrace.kafka.wire.errors import ForeignBroker, UnsupportedBroker
 from headrace.kafka.wire.frames import Buffers
+from headrace.kafka.wire.handshake import ConnectionSettings, Opener, Server
 from headrace.kafka.wire.loop import EventLoop, Reply, start
-from headrace.kafka.wire.opening import ConnectionSettings, Opener, Server
 from headrace.kafka.wire.protocol import Call, call
 from headrace.kafka.wire.transport import ClientSecurity
 from headrace.timing import Backoff

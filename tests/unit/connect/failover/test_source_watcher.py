@@ -16,8 +16,8 @@ from headrace.api import (
     find_condition,
 )
 from headrace.connect.failover.source_watcher import SourceWatcher
+from headrace.connect.failover.switch import Wish, switch
 from headrace.connect.runtime.context import FlowContext
-from headrace.connect.takeover.failover_switch import Wish, switch
 from headrace.errors import Retriable
 from headrace.kafka import ActiveProducer
 from headrace.replication import Progress, ProgressKey

@@ -8,11 +8,11 @@ from support.fake_kafka import FakeKafka
 
 from headrace.api import ReplicationFlow, TopicPartition
 from headrace.connect import DriverIdentity
+from headrace.connect.failover.switch import Wish, abort, switch
 from headrace.connect.preflight.permissions import CheckResult
 from headrace.connect.preflight.preflight import check_flow
 from headrace.connect.runtime.context import FlowContext
-from headrace.connect.takeover.failover_switch import Wish, abort, switch
-from headrace.connect.topics.rings import RingGuard
+from headrace.connect.topics.flow_rings import RingGuard
 from headrace.errors import Fatal, Retriable
 from headrace.replication import Progress
 

@@ -9,7 +9,7 @@ from support.fake_source import FakeSource
 from support.stored import content, log_batch
 
 from headrace.api import TopicPartition
-from headrace.datapath.agreement import Agreement
+from headrace.datapath.doubted_answers import Agreement
 from headrace.datapath.tail import Tail
 from headrace.kafka.wire import EventLoop, Scanner, StoredRecord
 from headrace.kafka.wire.scan import BASE, COLUMNS, LAST, LEADER_EPOCH, PRODUCER_ID

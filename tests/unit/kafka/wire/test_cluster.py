@@ -42,9 +42,9 @@ from headrace.kafka.wire.errors import (
     UnsupportedBroker,
 )
 from headrace.kafka.wire.groups import GroupListing, list_groups
+from headrace.kafka.wire.handshake import ConnectionSettings, Server
 from headrace.kafka.wire.loop import EventLoop, start
 from headrace.kafka.wire.offsets import EpochEnd, log_ends
-from headrace.kafka.wire.opening import ConnectionSettings, Server
 from headrace.kafka.wire.transactions import ProducerIdentity, Transactions
 
 METADATA, LIST_GROUPS, API_VERSIONS, INIT_PRODUCER_ID, LEADER_EPOCH = 3, 16, 18, 22, 23

@@ -31,8 +31,8 @@ from headrace.api import ClusterAccess, ClusterSpec
 from headrace.errors import Unreachable
 from headrace.kafka.wire.errors import ConnectionLost, Garbled, UnsupportedBroker
 from headrace.kafka.wire.frames import Buffers
+from headrace.kafka.wire.handshake import ConnectionSettings, Opener, Server, keep_alive
 from headrace.kafka.wire.loop import EventLoop, start
-from headrace.kafka.wire.opening import ConnectionSettings, Opener, Server, keep_alive
 from headrace.kafka.wire.protocol import call
 from headrace.kafka.wire.transport import ClientSecurity
 

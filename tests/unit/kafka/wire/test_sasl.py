@@ -5,7 +5,7 @@ import base64
 import pytest
 
 from headrace.kafka.errors import AuthenticationFailed
-from headrace.kafka.wire.opening import exchange
+from headrace.kafka.wire.handshake import exchange
 from headrace.kafka.wire.transport import Login
 
 PENCIL = Login("SCRAM-SHA-256", "user", "pencil")

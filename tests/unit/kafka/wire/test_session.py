@@ -26,7 +26,7 @@ from headrace.kafka.errors import (
     TlsFailed,
     TokenUnavailable,
 )
-from headrace.kafka.wire import opening
+from headrace.kafka.wire import handshake
 from headrace.kafka.wire.errors import UnsupportedBroker
 from headrace.kafka.wire.loop import EventLoop
 from headrace.sandbox import Authority
@@ -280,6 +280,6 @@ def test_what_this_machine_refuses_is_an_error_of_ours(
 
     broker = serve({})
     names = {**vars(socket), "socket": refuse}
-    monkeypatch.setattr(opening, "socket", SimpleNamespace(**names))
+    monkeypatch.setattr(handshake, "socket", SimpleNamespace(**names))
     with pytest.raises(Unreachable, match="Too many open files"):
         connect(loop, broker)

@@ -13,7 +13,7 @@ from headrace.errors import Unreachable
 from headrace.kafka import check_settings
 from headrace.kafka.wire import Connection, ConnectionSettings, EventLoop, start
 from headrace.kafka.wire.frames import Buffers
-from headrace.kafka.wire.opening import Opener, Server
+from headrace.kafka.wire.handshake import Opener, Server
 from headrace.kafka.wire.transport import ClientSecurity
 
 

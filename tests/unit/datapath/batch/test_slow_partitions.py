@@ -1,7 +1,7 @@
 """Groups of partitions whose fetches expire."""
 
 from headrace.api import TopicPartition
-from headrace.datapath.apart import MAX_TIMEOUT_S, TOGETHER, Apart
+from headrace.datapath.slow_partitions import MAX_TIMEOUT_S, TOGETHER, Apart
 
 
 def partitions(count: int) -> list[TopicPartition]:

@@ -7,7 +7,7 @@ from support.fake_kafka import FakeClock
 
 from headrace.api import TopicPartition
 from headrace.datapath.locate import SourcePartition
-from headrace.datapath.silence import Silence
+from headrace.datapath.unanswered import Silence
 from headrace.kafka.wire import EventLoop
 
 AT, OTHER = TopicPartition("orders", 0), TopicPartition("orders", 1)

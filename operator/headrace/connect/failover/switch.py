@@ -46,30 +46,6 @@ class Switched(NamedTuple):
     """Number of records on the target whose progress was not stored."""
 
 
-class FailedOver(Retriable):
-    """A partition is failed over. The name is the reason of the flow's condition."""
-
-
-def failed_over(
-    context: FlowContext, stored: Mapping[TopicPartition, Progress]
-) -> dict[TopicPartition, FailedOver]:
-    """Return an error for each partition that is failed over and therefore not copied."""
-    return {
-        at: FailedOver(
-            f"{at} was failed over to {context.target.name} at offset {known.switch.target_end}"
-            f"{_with_accepted(known.switch)}: it is not copied until `headrace failover "
-            f"{context.name} --abort`; `headrace flow reverse {context.name}` copies back"
-        )
-        for at, known in stored.items()
-        if known.switch is not None
-    }
-
-
-def _with_accepted(switch: Switch) -> str:
-    count = len(switch.accepted)
-    return f" with {count} accepted loss{'es' * (count > 1)}" if count else ""
-
-
 def switch(
     context: FlowContext, wishes: Mapping[TopicPartition, Wish], *, planned: bool
 ) -> dict[TopicPartition, Switched | Retriable]:
