@@ -107,10 +107,10 @@ SWITCHES := 100
 bench-failover: $(INSTALLED)  ## fail-overs of one sandbox: what 20 groups read again or skip, how long one takes
 	@$(IN_TESTS) bench.failover --switches $(SWITCHES)
 
-# Another one: make soak MINUTES=2 SEED=7
+# Another one: make soak MINUTES=2 SEED=7. WIRE=1 damages the connections instead of brokers and drivers.
 MINUTES := 10
 soak: $(INSTALLED)  ## ten minutes of faults at random, under load: every record is accounted for
-	@$(IN_TESTS) soak --minutes $(MINUTES) $(if $(SEED),--seed $(SEED))
+	@$(IN_TESTS) soak$(if $(WIRE),.wire) --minutes $(MINUTES) $(if $(SEED),--seed $(SEED))
 
 PROSE = PYTHONPATH=tools $(BIN)/python -m prose
 lint: style types  ## check format, style, types, contracts between the rooms, and plain English

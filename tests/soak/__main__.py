@@ -10,7 +10,6 @@ Exit codes: 0 Passed, 1 Failed, 2 Inconclusive.
 
 import argparse
 import os
-import random
 import signal
 import sys
 import tempfile
@@ -24,6 +23,7 @@ import psutil
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from soak.brokers import BrokerFaults
+from soak.command import CODES, folder_of, parsed
 from soak.drivers import DriverFaults, identity
 from soak.faults import FaultJournal
 from soak.hazards import Hazard
@@ -38,7 +38,6 @@ from support.records import count
 
 from headrace import logs
 from headrace.errors import HeadraceError
-from headrace.host import state_home
 
 CAUGHT_UP_S = 120.0
 """Longest time without a copy: brokers have just been started, and tasks wait for a back-off."""
@@ -46,20 +45,17 @@ MENDED_S = 200.0
 """Time of three starts of a broker at their slowest."""
 _CALM_LOOKS = 3
 _PAUSE_S = (3.0, 12.0)
-_CODES = {Verdict.PASSED: 0, Verdict.FAILED: 1, Verdict.INCONCLUSIVE: 2}
 
 Say = Callable[[str], None]
 
 
 def main() -> int:
     """Soak, print, and return the exit code."""
-    options = _options()
+    options = parsed("soak", __doc__ or "")
     logs.configure("ERROR")
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends as Ctrl-C does
     console = Console(width=None if sys.stdout.isatty() else 160, record=True)
-    started = time.strftime("%Y%m%d-%H%M%S")
-    folder = options.folder or state_home() / "soaks" / f"{started}-seed-{options.seed}"
-    folder.mkdir(parents=True)
+    folder = folder_of(options, "soaks")
     console.print(f"seed {options.seed}, {options.minutes:g} minutes; folder {folder}")
     try:
         # A socket's path has 107 bytes at most: do not use a folder that may be deep.
@@ -70,13 +66,13 @@ def main() -> int:
                 outcome = _soak(options, folder, progress)
     except KeyboardInterrupt:
         console.print("ended before its time: Inconclusive")
-        return _CODES[Verdict.INCONCLUSIVE]
+        return CODES[Verdict.INCONCLUSIVE]
     finally:
         console.save_text(str(folder / "report.txt"), clear=False)
     show(console, outcome)
     console.print(f"Logs: {folder}", soft_wrap=True)
     console.save_text(str(folder / "report.txt"))
-    return _CODES[outcome.verdict]
+    return CODES[outcome.verdict]
 
 
 def _soak(options: argparse.Namespace, folder: Path, progress: Progress) -> Outcome:
@@ -201,18 +197,6 @@ def _progress(console: Console, minutes: float) -> Progress:
     columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
     shown = TextColumn(f"of {minutes:g} minutes")
     return Progress(*columns, shown, console=console, disable=not console.is_terminal)
-
-
-def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="soak", description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("--minutes", type=float, default=10, help="of faults (default 10)")
-    parser.add_argument("--seed", type=int, help="of the faults' random numbers (default: any)")
-    parser.add_argument("--rate", type=int, default=400, help="records a second (default 400)")
-    parser.add_argument("--folder", type=Path, help="for logs (default: one that is named)")
-    options = parser.parse_args()
-    if options.seed is None:
-        options.seed = random.randrange(10_000)
-    return options
 
 
 if __name__ == "__main__":

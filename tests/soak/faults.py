@@ -22,6 +22,13 @@ class FaultKind(StrEnum):
     DRIVER_STALLED = "driver frozen within its Lease"
     PASSWORD_CHANGED = "password changed"
     CERTIFICATE_CHANGED = "certificate changed"
+    BIT_FLIPPED = "bit flipped"
+    FRAME_DELAYED = "frame delayed"
+    CONNECTION_CUT = "connection cut in a frame"
+    FRAME_DOUBLED = "frame sent twice"
+    FRAMES_SWAPPED = "frames swapped"
+    CONNECTION_SWALLOWED = "connection black-holed"
+    BROKER_REPLACED = "broker replaced by a foreign one"
 
 
 @dataclass(frozen=True)

@@ -70,14 +70,12 @@ def close_books(
     progress, log = _progress(stage.target), read_log(stage.run.log)
     accounts, problems, disputed = [], [], []
     for topic, partitions in TOPICS.items():
-        source = _by_partition(read_entries(stage.source, topic))
-        target = _by_partition(read_entries(stage.target, f"{stage.source.name}.{topic}"))
+        source = by_partition(read_entries(stage.source, topic))
+        target = by_partition(read_entries(stage.target, f"{stage.source.name}.{topic}"))
         for partition in range(partitions):
             name, sent = f"{topic}-{partition}", source[partition]
             # The load's own producer may have written a record again when it had no answer.
-            copies: dict[bytes, list[int]] = defaultdict(list)
-            for entry in sent:
-                copies[entry.value].append(entry.offset)
+            copies = copies_of(sent)
             numbers = [int(value.split()[0]) for value in copies]
             if numbers != list(range(len(numbers))):
                 problems.append(f"the source holds {name} with gaps or out of order")
@@ -85,7 +83,7 @@ def close_books(
                 problems.append(
                     f"the source acknowledged {least} records of {name}, and has {len(numbers)}"
                 )
-            arrivals = list(_arrivals(target[partition], copies))
+            arrivals = list(arrivals_of(target[partition], copies))
             stored = progress[topic, partition]
             disputed += disputes(name, written(stage.target, f"{stage.source.name}.{name}"), stored)
             write_evidence(stage.run.log.parent, name, arrivals, stored, faults)
@@ -123,7 +121,17 @@ def _batches(folder: Path) -> list[Batch]:
     return split_batches(memoryview(b"".join(one.read_bytes() for one in segments))).batches
 
 
-def _arrivals(target: Sequence[Entry], copies: Mapping[bytes, Sequence[int]]) -> Iterator[Arrival]:
+def copies_of(entries: Sequence[Entry]) -> dict[bytes, list[int]]:
+    """Return the offsets of each value."""
+    copies: dict[bytes, list[int]] = defaultdict(list)
+    for entry in entries:
+        copies[entry.value].append(entry.offset)
+    return copies
+
+
+def arrivals_of(
+    target: Sequence[Entry], copies: Mapping[bytes, Sequence[int]]
+) -> Iterator[Arrival]:
     """Yield arrivals. The copies of a record that the source holds twice are paired in order."""
     arrived: Counter[bytes] = Counter()
     for entry in target:
@@ -133,12 +141,14 @@ def _arrivals(target: Sequence[Entry], copies: Mapping[bytes, Sequence[int]]) ->
         yield Arrival(entry.offset, offsets[which], entry.at_s)
 
 
-def read_entries(cluster: SandboxCluster, topic: str) -> Iterator[Entry]:
+def read_entries(
+    cluster: SandboxCluster, topic: str, isolation: str = "read_uncommitted"
+) -> Iterator[Entry]:
     """Yield all entries of a topic; each partition in its order."""
     admin = Admin(spec(cluster))
     partitions = [TopicPartition(topic, n) for n in range(admin.topics()[topic])]
     ends = admin.offsets(partitions, Position.LATEST)
-    consumer = make_consumer(spec(cluster), {"isolation.level": "read_uncommitted"})
+    consumer = make_consumer(spec(cluster), {"isolation.level": isolation})
     assign(consumer, [(at, 0) for at in partitions])
     waiting = {at.partition for at in partitions if ends[at]}
     with closing(consumer):
@@ -162,11 +172,13 @@ def read_log(file: Path) -> list[Logged]:
     return list(logged(file.read_text(errors="replace").splitlines()))
 
 
-def ended_drivers(log: Sequence[Logged], faults: Sequence[Fault]) -> list[str]:
+def ended_drivers(
+    log: Sequence[Logged], faults: Sequence[Fault], drivers: int = DRIVERS
+) -> list[str]:
     """Return a sentence if more drivers ended than were killed; each driver has a new name."""
     names = {line.driver for line in log if line.event == JOINED}
     kills = sum(fault.kind is FaultKind.DRIVER_KILLED for fault in faults)
-    ended = len(names) - DRIVERS - kills
+    ended = len(names) - drivers - kills
     return [f"{ended} drivers ended that nobody had killed"] if ended > 0 else []
 
 
@@ -216,7 +228,7 @@ def _progress(target: SandboxCluster) -> dict[tuple[str, int], list[Stored]]:
     return history
 
 
-def _by_partition(entries: Iterator[Entry]) -> dict[int, list[Entry]]:
+def by_partition(entries: Iterator[Entry]) -> dict[int, list[Entry]]:
     found: dict[int, list[Entry]] = defaultdict(list)
     for entry in entries:
         found[entry.partition].append(entry)

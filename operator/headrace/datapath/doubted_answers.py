@@ -16,10 +16,12 @@ from headrace.kafka.wire.scan import (
     COLUMNS,
     LAST,
     LEADER_EPOCH,
+    PRODUCER_ID,
     RUN_COLUMNS,
     RUN_FIRST,
     RUN_ROWS,
     RUN_VERDICT,
+    VERDICT,
 )
 
 Aborted = Sequence[tuple[int, int]]
@@ -116,7 +118,9 @@ class Agreement:
         # again.
         count = max(agreed, odd - 1)
         end = scanned.rows[(count - 1) * COLUMNS + LAST] + 1 if count else position
-        self._before = _answer(scanned, count, max(end, position), aborted)
+        self._before = _answer(
+            scanned, count, max(end, position), _not_ended(scanned, count, aborted)
+        )
         return first_rows(scanned, count)
 
     def _agreed(self, scanned: Scanned, position: int, aborted: Aborted) -> int:
@@ -148,6 +152,18 @@ def _answer(scanned: Scanned, first: int, position: int, aborted: Aborted) -> _D
         rows[at + LEADER_EPOCH : end : COLUMNS],
         tuple(aborted),
     )
+
+
+def _not_ended(scanned: Scanned, count: int, aborted: Aborted) -> Aborted:
+    """Return the transactions that the first ``count`` batches do not end.
+
+    An answer from a later offset does not list the others.
+    """
+    ends: dict[int, int] = {}
+    for at in range(0, count * COLUMNS, COLUMNS) if aborted else ():
+        if scanned.rows[at + VERDICT] == BatchVerdict.MARKER:
+            ends[scanned.rows[at + PRODUCER_ID]] = scanned.rows[at + BASE]
+    return [one for one in aborted if ends.get(one[0], -1) < one[1]]
 
 
 def _first_odd(

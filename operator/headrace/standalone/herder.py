@@ -261,7 +261,13 @@ class StandaloneHerder:
         if driver.process.returncode == 0 and not units:
             log.info("driver left", driver=driver.name, pid=driver.pid)
         else:
-            log.warning("driver lost", driver=driver.name, pid=driver.pid, units=units)
+            log.warning(
+                "driver lost",
+                driver=driver.name,
+                pid=driver.pid,
+                exit_code=driver.process.returncode,  # None if it did not respond
+                units=units,
+            )
         self._placement.driver_left(driver)
 
     def _answer(

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import pytest
 from support.fake_broker import Serve
 from support.fake_source import FakeSource
-from support.stored import content, log_batch
+from support.stored import content, log_batch, marker
 
 from headrace.api import TopicPartition
 from headrace.datapath.doubted_answers import Agreement
@@ -31,9 +31,10 @@ class Copied(NamedTuple):
 
 
 class Log:
-    """A log whose answers have at most two batches."""
+    """A log whose answers have at most two batches by default."""
 
     def __init__(self, ranges: Sequence[tuple[int, int]], epochs: Sequence[int] = ()) -> None:
+        self.most = 2
         self.ranges = list(ranges)
         self.batches = [
             log_batch(
@@ -47,7 +48,7 @@ class Log:
     def answer(self, position: int) -> dict[int, bytearray]:
         """Return the batches of an answer by number."""
         there = [number for number, one in enumerate(self.ranges) if one[1] >= position]
-        return {number: bytearray(self.batches[number]) for number in there[:2]}
+        return {number: bytearray(self.batches[number]) for number in there[: self.most]}
 
 
 class Reading:
@@ -196,6 +197,23 @@ def test_aborted_transactions_are_believed_if_two_answers_name_them(
 
     assert [(one.first_offset, one.last_offset) for one in reading.copied] == DENSE
     assert bool(reading.disagreements) == (first_answer != named)
+
+
+def test_aborted_transaction_that_ended_in_accepted_batches_is_not_expected_again() -> None:
+    log = Log([(100, 149), (150, 178), (179, 179), (180, 320), (321, 400)])
+    log.batches[2] = marker(179, producer_id=1, commit=False)
+    reading = Reading(log)
+    reading.aborted = lambda _: [(1, 150)] if reading.position <= 179 else []
+
+    def growing(_: dict[int, bytearray]) -> None:
+        log.most += 1
+
+    log.most = 3
+    reading.read(growing)
+
+    assert [(one.first_offset, one.last_offset) for one in reading.copied] == log.ranges
+    assert reading.disagreements == []
+    assert reading.answers == 3
 
 
 @pytest.mark.parametrize("bit", [0x01, 0x20])
