@@ -612,7 +612,7 @@ def test_without_the_right_to_deny_writes_nothing_happens(
     monkeypatch.setattr(scene.source, "add_acls", refuse)
     printed = say("failover", "f", "--deny-writes", code=1)
     assert "writes to topics of east cannot be denied: could not add ACLs" in printed
-    assert "It needs the rights Describe and Alter on that cluster" in printed
+    assert "It needs the permissions Describe and Alter on that cluster" in printed
     assert (state(herder), scene.stored(P0).switch) == (FlowState.RUNNING, None)
 
 

@@ -260,7 +260,7 @@ def test_a_missing_right_is_a_problem_of_its_partition(
     reading.until(lambda: reading.problems and 1 in reading.batches)
 
     assert isinstance(reading.problems[0], Fatal)
-    assert "grant the principal rights" in str(reading.problems[0])
+    assert "grant the principal permissions" in str(reading.problems[0])
 
 
 def test_a_damaged_log_is_a_problem_with_partition_and_offset(
