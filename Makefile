@@ -9,7 +9,7 @@ LOCKED := $(VENV)/locked
 INSTALLED := $(VENV)/installed
 IN_TESTS := cd tests && PYTHONPATH=$(CURDIR)/tools $(CURDIR)/$(BIN)/python -m
 PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input
-# PySpark's build takes 2.3 GB of scratch space: not of a /tmp that may lie in memory.
+# PySpark's build takes 2.3 GB of scratch space. /tmp may be in memory, so it is not used.
 SCRATCH := $(VENV)/scratch
 
 # Empty is unset: without bytecode, each worker, driver and command would compile its modules again.
@@ -145,7 +145,7 @@ generate: $(INSTALLED)  ## write the pages, pictures and CRDs that are generated
 	$(BIN)/python docs/pictures.py
 	$(BIN)/python docs/autoscaling_picture.py
 
-# The first lock has everything; those of the images, and of what builds wheels, are parts of it.
+# The first lock has all packages. The locks of the images and of the wheel builds are parts of it.
 COMPILE = $(BIN)/uv pip compile --universal --python-version 3.11 --generate-hashes --quiet \
   --no-emit-index-url --no-emit-find-links --custom-compile-command 'make lock'
 lock: $(INSTALLED)  ## pin the newest packages that pyproject.toml allows
@@ -159,13 +159,13 @@ lock: $(INSTALLED)  ## pin the newest packages that pyproject.toml allows
 wheel: $(INSTALLED)  ## build the distribution into dist/
 	$(BIN)/hatchling build --target wheel
 
-# Of another machine's kind: make images PLATFORM=linux/arm64
+# Platform of the images, if it is not this machine's: make images PLATFORM=linux/arm64
 PLATFORM :=
 images push sbom: export HEADRACE_PLATFORM := $(PLATFORM)
 images: $(INSTALLED)  ## build the images headrace and headrace-spark, by Docker or by buildah
 	cd tools && $(CURDIR)/$(BIN)/python -m images build
 
-images-test: $(INSTALLED)  ## those and the tests' brokers, with archives for the tests' cluster in dist/images
+images-test: $(INSTALLED)  ## build the images and the tests' brokers, with archives for the tests' cluster in dist/images
 	cd tools && $(CURDIR)/$(BIN)/python -m images test
 
 # A path of KEY is one of the clone's folder, or absolute.
@@ -186,7 +186,7 @@ bundle: $(INSTALLED)  ## a bundle for OLM, in dist/bundle: make bundle REPOSITOR
 sbom: $(INSTALLED)  ## list what is inside both (SPDX) and its licences, in dist/images
 	cd tools && $(CURDIR)/$(BIN)/python -m images sbom
 
-clean:  ## remove what was made here, the environment too; the user's caches stay
+clean:  ## remove all build results and the environment, but no caches of the user
 	rm -rf $(VENV) dist .mypy_cache .ruff_cache .prose_cache .pytest_cache .hypothesis .import_linter_cache
 	find operator spark-jobs tests -name __pycache__ -prune -exec rm -rf {} +
 
@@ -214,4 +214,4 @@ LOOK := import sys; v = sys.version_info; \
 look = $(shell $(1) -c '$(LOOK)' 2>/dev/null || echo cannot be run)
 python = $(or $(firstword $(foreach p,$(PYTHON),$(if $(filter good,$(call look,$p)),$p))),$(error \
   headrace needs Python 3.11, 3.12 or 3.13 with its venv module (Debian, Ubuntu: python3-venv); \
-  $(foreach p,$(PYTHON),$p $(call look,$p);) `make PYTHON=...` takes one that lies elsewhere))
+  $(foreach p,$(PYTHON),$p $(call look,$p);) `make PYTHON=...` uses another path))

@@ -17,7 +17,7 @@ _OPTIONS = ("-O2", "-shared", "-fPIC")
 
 
 def compiler() -> list[str]:
-    """``CC``, else the machine's ``cc``, else that of the package ``ziglang`` where it is there."""
+    """Return the command of the C compiler: ``CC``, else ``cc``, else ziglang's ``cc``."""
     if chosen := os.environ.get("CC"):
         return shlex.split(chosen)
     if shutil.which("cc") is None and find_spec("ziglang") is not None:
@@ -26,7 +26,7 @@ def compiler() -> list[str]:
 
 
 def compile_helper(source: Path, library: Path) -> str:
-    """Make the library; why that failed, or nothing."""
+    """Compile the library; return the reason if that fails, otherwise an empty string."""
     command = [*compiler(), *_OPTIONS, "-o", str(library), str(source)]
     try:
         done = subprocess.run(command, check=False, capture_output=True, text=True)
@@ -36,10 +36,10 @@ def compile_helper(source: Path, library: Path) -> str:
 
 
 class Helper(BuildHookInterface[Any]):
-    """Of wheels, and of editable installations."""
+    """Build hook that compiles the helper in C for wheels and editable installations."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        """Before the files are put together."""
+        """Compile the helper before the files of a build are collected."""
         folder = Path(self.root, _FOLDER)
         if why := compile_helper(folder / "native.c", folder / "libheadrace_native.so"):
             print(f"headrace without its hot path in C: {why}", file=sys.stderr)  # noqa: T201

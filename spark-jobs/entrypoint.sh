@@ -1,5 +1,5 @@
 #!/bin/bash
-# What Spark's Kubernetes back end expects of an executor's image: PySpark brings no entry point.
+# Entry point that Spark's Kubernetes back end expects in an executor's image. PySpark has none.
 # Source of the variables: resource-managers/kubernetes/docker/.../entrypoint.sh of Spark 4.2.
 set -euo pipefail
 

@@ -15,7 +15,7 @@ from headrace.errors import Retriable
 
 POLL_INTERVAL_S = 0.1
 NO_ANSWER = (ApiError, HTTPError, KafkaException, KubectlError, Retriable)
-"""What a poll comes to while the one that is asked starts, moves or is away."""
+"""Errors of a poll while the server starts, moves or is unreachable."""
 
 # A busy machine may pause: the duration of an example is no finding. Every run has the same
 # examples, so that a failure belongs to the change. `make check` uses the profile `quick`, and

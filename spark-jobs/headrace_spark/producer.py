@@ -99,7 +99,7 @@ def _ended(run: MirrorTestRun, reports: Sequence[Report]) -> tuple[str, ...]:
     sent = sum(stream.sent for report in reports for stream in report.streams)
     planned = run.test.spec.load.messages
     of = f"{planned:,} messages" if planned else f"{run.test.spec.load.duration_seconds} s of load"
-    return (f"the load was ended early, as somebody asked: {sent:,} messages were sent, of {of}",)
+    return (f"the load was ended early by a user: {sent:,} messages were sent, of {of}",)
 
 
 OnProgress = Callable[[int], None]

@@ -348,7 +348,7 @@ def test_a_target_that_may_only_be_read_is_named_with_each_right_that_it_lacks(
         why = (
             f"could not create topic {progress_topic(alias)} with 8 partitions on west",
             "TOPIC_AUTHORIZATION_FAILED",
-            "grant the principal rights on this topic",
+            "grant the principal permissions on this topic",
         )
         wait_until(lambda: run.condition("Stalled").get("message", ""), until=partial(_all_in, why))
         assert not run.ready()
@@ -527,7 +527,7 @@ def test_rights_that_are_taken_while_a_flow_runs_are_named_until_they_are_back(
         acl = rights["target", "Write"] | {"names": [copy], "patternType": "literal"}
         (denied,) = _bindings(acl | {"resourceType": "topic"}, AclPermissionType.DENY)
         checked.add("target", denied)
-        words = (copy, "TOPIC_AUTHORIZATION_FAILED", "grant the principal rights on this topic")
+        words = (copy, "TOPIC_AUTHORIZATION_FAILED", "grant the principal permissions on")
         numbers = itertools.count(10)
 
         def ready_after_a_record() -> dict[str, Any]:
@@ -581,7 +581,7 @@ def test_a_fail_over_denies_writes_to_the_source_until_it_is_aborted(
         manifests = ("-f", str(checked.file), "--secrets", str(checked.mounted.folder))
         quick = ("--deny-writes", "--quiet-seconds", "1")
         denials = "mm2-headrace-denials.east.internal"
-        needs = "It needs the rights Describe and Alter"
+        needs = "It needs the permissions Describe and Alter"
 
         def refused_for(why: str) -> None:
             wait_until(lambda: fail_over(*manifests, *quick), until=lambda said: why in said[1])

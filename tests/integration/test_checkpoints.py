@@ -296,7 +296,7 @@ def test_without_a_right_records_are_copied_and_the_status_says_what_is_missing(
         wait_until(lambda: arrived(spec(west), f"east.{topic}") == 100)
         syncing = "write offset syncs to topic mm2-offset-syncs.east.internal"
         found = wait_until(errors, until=lambda found: syncing in found.get("SourceTask", ""))
-        assert "grant the principal rights on this topic" in found["SourceTask"]
+        assert "grant the principal permissions on this topic" in found["SourceTask"]
         wait_until(run.ready)
         syncs, checkpoints_only = rights[1], rights[0]
         remove_acls(admin, syncs)

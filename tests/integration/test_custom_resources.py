@@ -48,7 +48,7 @@ def test_an_alias_stays(create: Change, change: Change, cluster: str) -> None:
         change(made, {"spec": {cluster: {"alias": "other"}}})
     assert str(refused.value).endswith(
         f'spec.{cluster}.alias: Invalid value: "object": is immutable: topics and MirrorMaker 2\'s '
-        "records bear it; make another flow instead"
+        "records contain it; create another flow"
     )
     change(made, {"spec": {cluster: {"bootstrapServers": "elsewhere:9092"}}})
 

@@ -241,7 +241,7 @@ def test_with_prefixes_groups_come_back_to_the_record_that_they_had_reached(
         produce(spec(east), topic, numbered(5, 1, first=50))  # never sent
         back, noted = reverse(name)
         assert f"5 offsets ({topic}/0 5) that were never sent" in noted
-        assert len(re.findall("goes on at", noted)) == 4, noted
+        assert len(re.findall("resumes at", noted)) == 4, noted
         reached = {
             n: index_of(positions(east, topic), at) for n, at in places(east, groups).items()
         }

@@ -282,6 +282,6 @@ def test_without_the_right_to_commit_checkpoints_are_written_and_the_right_is_na
         wait_until(lambda: run.units("CheckpointTask"))
         refused = f"set the committed offsets of group {group}"
         found = wait_until(error, until=lambda found: refused in found)
-        assert "grant the principal rights on this group" in found
+        assert "grant the principal permissions on this group" in found
         words = "1 exact; in groups of the target: 1 not, as the target refuses it"
         wait_until(lambda: words in said_of_groups(run))

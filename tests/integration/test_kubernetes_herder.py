@@ -164,7 +164,7 @@ def test_what_is_edited_or_deleted_by_hand_is_put_right(
         made.delete(deleted)
         wait_until(split, until=partial(eq, right))
         settle(made, wait_until, "a", "b")
-        wait_until(lambda: "put right what somebody else changed" in made.log())
+        wait_until(lambda: "restored tasks that another client had changed" in made.log())
 
 
 def test_a_killed_driver_is_replaced_and_a_restarted_container_goes_on(

@@ -294,7 +294,7 @@ def test_a_right_that_is_missed_for_a_while_undoes_nothing(
         )
         stages.are_gone()
     judged, ready = status(resources), condition(resources, "Ready")
-    assert ready["message"] == "the producer's Job is gone: nobody knows what was sent"
+    assert ready["message"] == "the producer's Job was deleted: it is unknown what was sent"
 
     # It does not touch a test that has ended. A later test reports the fault, this one does not.
     take_the_right()

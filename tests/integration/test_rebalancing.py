@@ -28,7 +28,7 @@ def test_a_planned_move_touches_one_task_only(
         after = scene.epochs()
         assert {name for name in after if after[name] != epochs[name]} == {task}
 
-        with pytest.raises(InvalidSpec, match="driver nobody is not there; there are driver-"):
+        with pytest.raises(InvalidSpec, match="driver nobody does not exist; there are driver-"):
             scene.ask("move", task=task, driver="nobody")
         with pytest.raises(InvalidSpec, match="has no task nothing; it has "):
             scene.ask("describe", task="nothing")

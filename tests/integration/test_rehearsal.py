@@ -120,7 +120,7 @@ def test_a_mirror_test_rehearses_a_fail_over(
         wait_until(run.ready)
         judged = verified(tmp_path, test)
         wait_until(run.ready)
-    said = "20 groups went on at the target, 0 messages delivered again, 0 skipped"
+    said = "20 groups resumed at the target, 0 messages delivered again, 0 skipped"
     assert said in judged.printed
     found, report = judged.result.rehearsal, judged.report
     assert found is not None

@@ -1,7 +1,7 @@
 """The table of docs/security-kubernetes.md about the consequences of permissions.
 
 Each line is checked as ``kubectl auth can-i`` does, and attempted. The docstring of its test is its
-first cell.
+first cell, with a period.
 """
 
 import re
@@ -213,7 +213,7 @@ def mounted(pod: Document) -> set[str]:
 
 
 def test_flows(chart: Installed) -> None:
-    """Write flows"""
+    """Write flows."""
     pod = chart.pod_of("headrace.dev/flow=orders")
     assert mounted(pod) == {"password"}
     assert [c["image"] for c in pod["spec"]["containers"]] == ["of-my-own"]
@@ -231,7 +231,7 @@ def test_flows(chart: Installed) -> None:
 
 
 def test_tests(chart: Installed, wait_until: Wait) -> None:
-    """Write mirror tests"""
+    """Write mirror tests."""
     pod = chart.pod_of("headrace.dev/mirror-test=any")
     assert mounted(pod) == {"password"}
     assert [c["image"] for c in pod["spec"]["containers"]] == ["of-my-own"]
@@ -244,7 +244,7 @@ def test_tests(chart: Installed, wait_until: Wait) -> None:
 
 
 def test_chaos(chart: Installed, wait_until: Wait) -> None:
-    """Write mirror tests, with `chaos.enabled`"""
+    """Write mirror tests, with `chaos.enabled`."""
     account = chart.account("break-chaos")
     wait_until(partial(chart.may, account, INJECT))
     chart.may_not(account, INJECT, namespace=chart.name)
@@ -259,14 +259,14 @@ def test_chaos(chart: Installed, wait_until: Wait) -> None:
 
 
 def test_own_namespace(chart: Installed) -> None:
-    """Write mirror tests in the operator's namespace"""
+    """Write mirror tests in the operator's namespace."""
     chart.own.apply(mirror_test_of_another("inside"))
     assert "which is the operator's own" in chart.message("inside", chart.name)
     assert chart.own.get("jobs")["items"] == []
 
 
 def test_tasks(chart: Installed, wait_until: Wait) -> None:
-    """Patch tasks"""
+    """Patch tasks."""
     task = "rtask/orders-source-connector-0"
     wait_until(lambda: chart.flows.kubectl("get", task))
     chart.as_user("tasks", "annotate", task, "headrace.dev/move-to=nowhere")
@@ -286,7 +286,7 @@ def test_tasks(chart: Installed, wait_until: Wait) -> None:
 
 
 def test_driver(chart: Installed, wait_until: Wait) -> None:
-    """A driver's token"""
+    """A driver's token."""
     driver = chart.account("orders-driver")
     wait_until(partial(chart.may, driver, "watch replicationflows", name="orders"))
     chart.may_not(driver, "watch replicationflows", "patch replicationflows", name="still")
@@ -305,7 +305,7 @@ def test_driver(chart: Installed, wait_until: Wait) -> None:
 
 
 def test_spark(chart: Installed, wait_until: Wait) -> None:
-    """The token of a test's Spark driver"""
+    """The token of a test's Spark driver."""
     spark = chart.account("any-spark")
     wait_until(partial(chart.may, spark, "create pods"))
     write = ("patch", "--type=merge", "-p", '{"data":{"report.json":"{}"}}', "--dry-run=server")
@@ -320,7 +320,7 @@ def test_spark(chart: Installed, wait_until: Wait) -> None:
 
 
 def test_operator(chart: Installed) -> None:
-    """The operator's token"""
+    """The operator's token."""
     operator = chart.operator_account
     deploy = ("create", "deployment", "mine", "--image=mine", "--dry-run=server")
     assert chart.may(operator, "create deployments")
@@ -340,7 +340,7 @@ def test_operator(chart: Installed) -> None:
 
 
 def test_pods_beside_the_operator(chart: Installed, wait_until: Wait) -> None:
-    """Create pods in the operator's namespace"""
+    """Create pods in the operator's namespace."""
     grant(chart.own, "pods", "create pods")
     wait_until(partial(chart.may, "pods", "create pods", chart.name))
     chart.may_not("pods", "create deployments", "get secrets")
@@ -354,7 +354,7 @@ def test_pods_beside_the_operator(chart: Installed, wait_until: Wait) -> None:
 
 
 def test_switched_off(chart: Installed, wait_until: Wait) -> None:
-    """The operator's token, with `mirrorTests.enabled: false`"""
+    """The operator's token, with `mirrorTests.enabled: false`."""
     off = ("--set=mirrorTests.enabled=false", "--set=chaos.enabled=false")
     chart.give(*off, "--set=fullnameOverride=plain")
     plain = chart.account("plain-operator", chart.name)
@@ -369,7 +369,7 @@ def test_switched_off(chart: Installed, wait_until: Wait) -> None:
 
 
 def test_custom_images(chart: Installed) -> None:
-    """Write mirror tests, with `spark.allowCustomImage: false`"""
+    """Write mirror tests, with `spark.allowCustomImage: false`."""
     chart.operate("second", "--set=spark.allowCustomImage=false")
     chart.create("tests", mirror_test_of_another("own", spark={"image": "of-my-own"}))
     chart.create("tests", mirror_test_of_another("ours"))

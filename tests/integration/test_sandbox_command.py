@@ -45,7 +45,7 @@ def test_from_up_to_down() -> None:
 
         records = "one\ntwo\nthree\n"
         written = _headrace("produce", "orders", stdin=records).stderr
-        assert "Topic orders was not there: created on east." in written
+        assert "Topic orders did not exist. It was created on east." in written
         assert "3 records written to orders on east." in written
         read = ("consume", "orders", "--cluster", "east", "--from-beginning")
         assert _headrace(*read, "--max-messages", "2").stdout == "one\ntwo\n"

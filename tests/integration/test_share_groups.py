@@ -134,6 +134,6 @@ def test_the_right_that_is_needed_is_named(
         failed = admin(west).set_share_starts({group: {TopicPartition(topic, 0): 0}})
         return str(failed.get(group))
 
-    wait_until(refused, until=lambda why: "grant the principal rights on this group" in why)
+    wait_until(refused, until=lambda why: "grant the principal permissions on this group" in why)
     assert start(west, group, topic) is None
     assert admin(west).used_share_groups([group]) == (set(), {})

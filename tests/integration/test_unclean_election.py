@@ -127,4 +127,4 @@ def test_a_target_that_was_truncated_and_is_longer_again_by_markers_is_data_loss
     with FlowRun(tmp_path, [flow]) as run:
         lost = wait_until(lambda: run.condition("DataLossDetected").get("message"))
     assert f"{copy} on unclean" in str(lost)
-    assert "went on at offset 100, but all below 150 were acknowledged" in str(lost)
+    assert "continued at offset 100, but all offsets below 150 were acknowledged" in str(lost)

@@ -6,18 +6,18 @@
 {{- printf "%s-operator" $full }}
 {{- end }}
 
-{{- /* Of what lies in no namespace: no namespace has a dot, so two releases never have the same. */}}
+{{- /* Name of cluster-wide objects. No namespace contains a dot, so two releases never have the same name. */}}
 {{- define "headrace.clusterName" -}}
 {{- printf "%s.%s" (include "headrace.name" .) .Release.Namespace }}
 {{- end }}
 
-{{- /* Of what lies in the watched namespace: as above, unless that is the release's own. */}}
+{{- /* Name of roles in the watched namespace: the operator's name if it is the release's namespace, otherwise the cluster-wide name. */}}
 {{- define "headrace.roleName" -}}
 {{- $own := eq .Release.Namespace (include "headrace.watched" .) }}
 {{- include ($own | ternary "headrace.name" "headrace.clusterName") . }}
 {{- end }}
 
-{{- /* Of roles that the operator may bind, as above; no operator's name ends like them. */}}
+{{- /* Names of roles that the operator may bind. No operator's name has one of their suffixes. */}}
 {{- define "headrace.driverRole" -}}
 {{- include "headrace.fixedRole" (list . "drivers") }}
 {{- end }}

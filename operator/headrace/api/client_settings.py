@@ -59,14 +59,14 @@ OWNED = {
     "on_delivery": _CODE,
     "logger": _CODE,
 }
-"""Setting -> why it is refused, or what to use instead."""
+"""Settings that headrace sets itself, with the reason, or the field to use instead."""
 
 OWNED_FAMILIES = {"ssl.*": _TLS, "sasl.*": "use authentication", "*_cb": _CODE}
-"""The same for settings whose names begin or end alike."""
+"""Patterns of such settings, with the reason, or the field to use instead."""
 
 
 def owner_of(setting: str) -> str | None:
-    """Why a user may not set ``setting``, or what to use instead; None where it is free."""
+    """Return why a user may not set ``setting``, or what to use instead; None if it is allowed."""
     for family, why in OWNED_FAMILIES.items():
         if fnmatchcase(setting, family):
             return why
@@ -98,11 +98,11 @@ class Supported(NamedTuple):
     """A client setting that a user may set."""
 
     names: tuple[str, ...]
-    """Its name in Kafka's Java client, then those of librdkafka."""
+    """Name in Kafka's Java client, followed by the names in librdkafka."""
     effect: str
     default: str = ""
     least: int | None = None
-    """The lowest value of a number; None: the setting is text."""
+    """Lowest value of a number, or None if the setting is text."""
     most: int = 2**31 - 1
     choices: tuple[str, ...] = ()
 
@@ -190,7 +190,7 @@ SUPPORTED = (
         "checkpoints, heartbeats and topics.",
     ),
 )
-"""Settings of a cluster's ``config`` that a user may set."""
+"""Settings that a user may set in the ``config`` of a cluster."""
 _BY_NAME = {name: one for one in SUPPORTED for name in one.names}
 _ONLY = f"supports only {', '.join(_BY_NAME)}"
 
@@ -235,7 +235,7 @@ def nearest(setting: str) -> str | None:
 
 
 def text_of(config: Mapping[str, str], name: str) -> str:
-    """Return a supported setting's value, or its default; ``name`` is that of Kafka's client."""
+    """Return the value or default of a setting. ``name`` is its name in Kafka's client."""
     one = _BY_NAME[name]
     return next((config[alias] for alias in one.names if alias in config), one.default)
 
@@ -245,7 +245,7 @@ _ONLY_JAVA = {
     "receive.buffer.bytes": "socket.receive.buffer.bytes",
     "fetch.max.wait.ms": "fetch.wait.max.ms",
 }
-"""Names that librdkafka lacks, and its own names of the same settings."""
+"""Settings that librdkafka lacks, and its own names for the same settings."""
 
 
 def for_librdkafka(config: Mapping[str, str]) -> dict[str, str]:
@@ -265,7 +265,7 @@ class CompressionType(StrEnum):
 
 
 HIGHEST_LEVELS = {CompressionType.GZIP: 9, CompressionType.LZ4: 12, CompressionType.ZSTD: 22}
-"""The highest level of each codec that has levels. The lowest is 1."""
+"""Highest level of each codec that has levels. The lowest level is 1."""
 _NO_LEVEL = "is allowed only with type Gzip, Lz4 or Zstd: the other types have no levels"
 
 
@@ -274,11 +274,12 @@ def _too_high(codec: CompressionType) -> str:
 
 
 class Compression(Model):
-    """How batches are compressed on the target."""
+    """Compression of batches on the target."""
 
     type: CompressionType = CompressionType.SOURCE
-    """Source keeps each batch's codec, and batches are copied unchanged. With any other value,
-    batches that have another codec are decompressed and compressed again, which costs CPU."""
+    """Codec of the batches. Source keeps each batch's codec, and batches are copied unchanged. With
+    another value, batches with a different codec are decompressed and compressed again, which costs
+    CPU."""
     level: AtLeastOne | None = None
     """Compression level of batches that are compressed again: 1 to 9 with Gzip, 1 to 12 with Lz4,
     1 to 22 with Zstd. Without it, the codec's default. Batches that already have the codec keep
@@ -311,4 +312,4 @@ class Compression(Model):
 
 
 AS_ON_SOURCE = Compression()
-"""Each batch keeps its codec."""
+"""Compression that keeps the codec of each batch."""

@@ -26,7 +26,7 @@ from headrace.api.model import (
 )
 
 KEY = r"\.?[-_a-zA-Z0-9][-._a-zA-Z0-9]*"
-"""A Secret's key is a file's name where it is mounted: it cannot be '.', nor begin with '..'."""
+"""Pattern of a key. It is the name of a mounted file, so it cannot be '.' or begin with '..'."""
 SecretKey = Annotated[
     str,
     Field(max_length=253),
@@ -91,14 +91,14 @@ class TrustedCertificate(Model):
 
 
 CONFIG_MAPS = "_configmaps"
-"""Folder of ConfigMaps in the folder of Secrets; no Secret can have this name."""
+"""Folder of ConfigMaps in the folder of Secrets. No Secret can have this name."""
 
 
 class SecretUse(NamedTuple):
-    """A key of a Secret or ConfigMap, and the field that wants it."""
+    """A key of a Secret or ConfigMap, and the field that refers to it."""
 
     field: str
-    """Relative to the cluster: ``authentication.password``."""
+    """Field relative to the cluster, such as ``authentication.password``."""
     name: str
     key: str
     kind: Literal["Secret", "ConfigMap"] = "Secret"
@@ -146,20 +146,21 @@ class AuthenticationType(StrEnum):
 
 
 class OAuth(Model):
-    """Where tokens come from: OAuth 2.0's grant of client credentials (RFC 6749, section 4.4)."""
+    """Source of tokens: the client credentials grant of OAuth 2.0 (RFC 6749, section 4.4)."""
 
     token_endpoint: Url
-    """URL of the token endpoint; with http:// the client's secret is sent in plain text."""
+    """URL of the token endpoint. With http:// the client secret is sent in plain text."""
     client_id: Annotated[Text, Field(min_length=1)]
-    """The client's id there."""
+    """Client id at the token endpoint."""
     client_secret: SecretKeyRef
-    """Where the client's secret is."""
+    """Reference to the client secret."""
     scope: _VALUE | None = None
-    """Scope that is asked for; several are separated by spaces."""
+    """Requested scopes, separated by spaces."""
     extensions: Annotated[dict[str, _VALUE], Field(max_length=16)] = Field(default_factory=dict)
-    """SASL extensions that brokers are sent with the token (KIP-342), by name."""
+    """SASL extensions that are sent to brokers with the token (KIP-342), by name."""
     trusted_certificates: Annotated[tuple[TrustedCertificate, ...], Field(max_length=32)] = ()
-    """Certificate authorities to trust at the token endpoint, PEM; none: the system's."""
+    """Certificate authorities to trust at the token endpoint (PEM). Default: the system's
+    authorities."""
 
     rules = (
         # CEL has no bound for the keys: a rule that matches them by a pattern would exceed its
@@ -194,15 +195,15 @@ class Authentication(Model):
     """How a client authenticates (SASL)."""
 
     type: AuthenticationType
-    """Mechanism."""
+    """SASL mechanism."""
     username: Annotated[Text, Field(min_length=1)] | None = None
-    """User; Plain, ScramSha256 and ScramSha512 require it or usernameFrom."""
+    """User name. Plain, ScramSha256 and ScramSha512 require this field or usernameFrom."""
     username_from: UsernameRef | None = None
-    """Where the user's name is, instead of username."""
+    """Reference to the user name, instead of username."""
     password: PasswordRef | None = None
-    """Where the password is; required by Plain, ScramSha256 and ScramSha512."""
+    """Reference to the password. Required by Plain, ScramSha256 and ScramSha512."""
     oauth: OAuth | None = None
-    """Where tokens come from; required by OAuthBearer."""
+    """Source of tokens. Required by OAuthBearer."""
 
     rules = (
         Rule(
@@ -288,12 +289,12 @@ class ClientCertificate(Model):
     """A certificate and its private key (mutual TLS)."""
 
     secret_name: Name
-    """Name of the Secret that holds both."""
+    """Name of the Secret that contains both."""
     certificate_key: SecretKey | None = None
-    """Key of the certificate chain, PEM; absent: tls.crt, or user.crt, as in the Secret of a
+    """Key of the certificate chain (PEM). Default: tls.crt, or user.crt as in the Secret of a
     Strimzi KafkaUser."""
     private_key_key: SecretKey | None = None
-    """Key of the private key, PEM; absent: tls.key, or user.key."""
+    """Key of the private key (PEM). Default: tls.key, or user.key."""
 
     def uses(self, field: str) -> Iterator[SecretUse]:
         """Return both keys together with the fields that refer to them."""
@@ -309,12 +310,12 @@ class ClientCertificate(Model):
 
 
 class Tls(Model):
-    """Encrypted connections; an empty mapping trusts the system's certificate authorities."""
+    """Encrypted connections. An empty mapping trusts the system's certificate authorities."""
 
     trusted_certificates: Annotated[tuple[TrustedCertificate, ...], Field(max_length=32)] = ()
-    """Certificate authorities to trust, PEM; none: the system's."""
+    """Certificate authorities to trust (PEM). Default: the system's authorities."""
     client_certificate: ClientCertificate | None = None
-    """The client's own certificate, where brokers ask for one."""
+    """Certificate of the client, if brokers require one."""
 
 
 class ClusterSpec(Model):
@@ -325,11 +326,12 @@ class ClusterSpec(Model):
     immutable.
     """
     bootstrap_servers: Servers
-    """Brokers to ask first: host:port, several separated by commas."""
+    """Brokers to contact first: host:port, separated by commas."""
     tls: Tls | None = None
-    """Encrypted connections; absent: plain text."""
+    """Encrypted connections. If absent, connections use plain text."""
     authentication: Authentication | None = None
-    """How to authenticate; absent: not at all, or by the client certificate in tls."""
+    """Client authentication. If absent, clients do not authenticate, except by a client certificate
+    in tls."""
     config: Annotated[dict[str, Unquoted], Field(max_length=200)] = Field(default_factory=dict)
     """Further client settings; the reference lists the supported ones. For example
     {request.timeout.ms: "60000"}."""
@@ -353,12 +355,12 @@ class ClusterSpec(Model):
 
 
 class TargetClusterSpec(ClusterSpec):
-    """The cluster that is written to."""
+    """The cluster to which the flow writes."""
 
     replication_factor: Annotated[Whole, Field(ge=1, le=32767)] | None = None
-    """Replicas of the topics that headrace creates; absent: the brokers' default."""
+    """Replication factor of topics that headrace creates. Default: the brokers' setting."""
     compression: Compression = Compression()
-    """How batches are compressed on the target."""
+    """Compression of batches on the target."""
 
 
 _OTHER_ALIAS = "must differ from spec.source.alias"
@@ -399,13 +401,13 @@ class ClusterAccess:
     """Access of a process to a cluster; it contains no secret itself."""
 
     spec: ClusterSpec
-    """Where the cluster is, and which Secrets open it."""
+    """Address of the cluster, and references to its Secrets."""
     field: str = "spec"
-    """Where ``spec`` is written in its manifest, for sentences: ``spec.source``."""
+    """Field of ``spec`` in its manifest, for messages: ``spec.source``."""
     secrets: Path | None = None
-    """Folder of Secrets as Kubernetes mounts them, ``<name>/<key>``; None: there is none."""
+    """Folder of Secrets in Kubernetes' mount layout, ``<name>/<key>``, or None if there is none."""
     cluster_id: str | None = None
-    """Id of the cluster where it is known: a broker that reports another one is not believed."""
+    """Id of the cluster, if it is known. A broker that reports another id is rejected."""
 
     @property
     def alias(self) -> str:
@@ -414,7 +416,7 @@ class ClusterAccess:
 
     @property
     def bootstrap_servers(self) -> str:
-        """Brokers to ask first."""
+        """Brokers to contact first."""
         return self.spec.bootstrap_servers
 
     @property
@@ -441,23 +443,23 @@ class Secret(Model):
     metadata: ObjectMeta
     """Name, namespace, labels."""
     type: str = "Opaque"
-    """Kind of content, in Kubernetes' terms."""
+    """Type of the content, as in Kubernetes."""
     immutable: Flag = False
-    """Whether Kubernetes keeps it from being changed."""
+    """Whether Kubernetes rejects changes."""
     data: dict[str, str] = Field(default_factory=dict, repr=False)
     """Values in base64, by key."""
     string_data: dict[str, str] = Field(default_factory=dict, repr=False)
-    """Values as they are, by key; win over data."""
+    """Values in plain text, by key. They take precedence over data."""
 
     @property
     def values(self) -> dict[str, bytes]:
-        """The values themselves, by key."""
+        """Decoded values, by key."""
         decoded = {key: _decode(text) for key, text in self.data.items()}
         return decoded | {key: text.encode() for key, text in self.string_data.items()}
 
     @property
     def folder(self) -> str:
-        """Its folder in the folder of Secrets."""
+        """Folder of the object in the folder of Secrets."""
         return self.metadata.name
 
     def _breaches(self) -> Iterator[RuleViolation]:
@@ -482,7 +484,7 @@ class ConfigMap(Model):
     metadata: ObjectMeta
     """Name, namespace, labels."""
     immutable: Flag = False
-    """Whether Kubernetes keeps it from being changed."""
+    """Whether Kubernetes rejects changes."""
     data: dict[str, str] = Field(default_factory=dict)
     """Text, by key."""
 
@@ -493,7 +495,7 @@ class ConfigMap(Model):
 
     @property
     def folder(self) -> str:
-        """Its folder in the folder of Secrets."""
+        """Folder of the object in the folder of Secrets."""
         return f"{CONFIG_MAPS}/{self.metadata.name}"
 
     def _breaches(self) -> Iterator[RuleViolation]:

@@ -1,4 +1,4 @@
-"""Conditions of flows and tasks: one table of them, and how they are read and written (kstatus)."""
+"""Conditions of flows and tasks: their table, and functions that read and write them."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -30,11 +30,11 @@ class ConditionEntry:
     type: ConditionType
     reporters: Reporter
     is_alarm: bool = True
-    """Whether the live view shows it, since a user should act."""
+    """True if the live view shows it because a user should act."""
     alert: str | None = None
     """Name of the chart's alert that fires while the condition is True, or while Ready is False."""
     runbook: str = "conditions"
-    """Anchor of the section of docs/runbook.md that says what to do."""
+    """Anchor of its section in docs/runbook.md."""
 
 
 CONDITIONS: tuple[ConditionEntry, ...] = (
@@ -116,7 +116,7 @@ def reported_by(reporter: Reporter) -> tuple[ConditionType, ...]:
 
 
 def find_condition(of: Iterable[Condition], type: ConditionType) -> Condition | None:
-    """Return the condition of this type, if there is one."""
+    """Return the condition of this type, or None."""
     return next((one for one in of if one.type is type), None)
 
 
@@ -146,23 +146,23 @@ def with_transition_times(
 
 @dataclass(frozen=True)
 class Readiness:
-    """Whether an object is ready, and why. Made by one of the three constructors."""
+    """Status of Ready and its reason. Use one of the three constructors."""
 
     status: ConditionStatus
     """Status of the condition Ready."""
     other: ConditionType | None
-    """The condition that is true beside it: Reconciling or Stalled."""
+    """Condition that is true in addition: Reconciling or Stalled."""
     reason: Reason
     message: str
 
     @classmethod
     def ready(cls, reason: Reason, message: str) -> "Readiness":
-        """All that the spec asks for is done."""
+        """Return a readiness that is true: the spec is fulfilled."""
         return cls(ConditionStatus.TRUE, None, reason, message)
 
     @classmethod
     def reconciling(cls, reason: Reason, message: str) -> "Readiness":
-        """Not ready; work towards the spec is under way."""
+        """Return a readiness that is false while headrace works towards the spec."""
         return cls(ConditionStatus.FALSE, ConditionType.RECONCILING, reason, message)
 
     @classmethod

@@ -1,6 +1,6 @@
 """CustomResourceDefinitions, written by ``python -m headrace.api.crds FOLDER ...``.
 
-They are written into every folder that is named, a file a kind.
+Each folder gets one file for each kind.
 """
 
 import sys
@@ -37,12 +37,12 @@ _COPIED = (
     "maxProperties",
 )
 _RULE = ("rule", "message", "fieldPath", "reason")
-"""Keys of a rule, in the order of reading; pydantic sorts by name."""
+"""Keys of a rule in reading order. pydantic sorts them by name."""
 _MAX_WORD_LENGTH = 316
 """Maximum length of a status word; Kubernetes' limit for the type of a condition."""
 
 Types = dict[str, Schema]
-"""The types that are referred to, by name."""
+"""Referenced types by name."""
 
 
 def structural_schema(kind: type[Model]) -> Schema:
@@ -130,7 +130,7 @@ def _description(schema: Schema, in_status: bool) -> Iterator[str]:
 
 
 def default_text(default: Any) -> str:
-    """Return a default as in a manifest, in one line."""
+    """Return a default as in a manifest, on one line."""
     return yaml.safe_dump([default], default_flow_style=True, width=10_000).strip()[1:-1]
 
 
@@ -142,14 +142,14 @@ HEADER = """\
 
 @dataclass(frozen=True)
 class Column:
-    """A column of ``kubectl get``."""
+    """A column of the output of ``kubectl get``."""
 
     name: str
     path: str
-    """JSON path from the object."""
+    """JSON path, relative to the object."""
     type: str = "string"
     wide: bool = False
-    """With ``-o wide`` only."""
+    """Whether the column is shown only with ``-o wide``."""
 
     def manifest(self) -> dict[str, Any]:
         """Return the column as in the definition."""
@@ -170,20 +170,20 @@ AGE = Column("Age", ".metadata.creationTimestamp", "date")
 
 @dataclass(frozen=True)
 class CustomResource:
-    """A kind, and how Kubernetes is to serve it."""
+    """A kind, with the settings of its CustomResourceDefinition."""
 
     kind: type[Model]
     short_name: str
     columns: tuple[Column, ...]
     selectable: tuple[str, ...] = ()
-    """Fields for ``--field-selector`` and for watches of a part."""
+    """Fields that ``--field-selector`` and filtered watches support."""
     scale: dict[str, str] | None = None
     """Paths of the scale subresource."""
     longest_name: int | None = None
 
     @property
     def plural(self) -> str:
-        """Name in URLs, and for ``kubectl``."""
+        """Name of the kind in URLs and in ``kubectl``."""
         return f"{self.kind.__name__.lower()}s"
 
     @property
@@ -324,7 +324,7 @@ def definition(resource: CustomResource) -> dict[str, Any]:
 
 
 def files() -> dict[str, str]:
-    """Name of the file -> its text, for each kind."""
+    """Return the text of each kind's file, by file name."""
     return {
         f"{API_VERSION.partition('/')[0]}_{resource.plural}.yaml": HEADER
         + yaml.dump(definition(resource), Dumper=_Dumper, sort_keys=False, width=100)
@@ -333,7 +333,7 @@ def files() -> dict[str, str]:
 
 
 class _Dumper(yaml.SafeDumper):
-    """Writes for readers: no aliases, and no quotes around text full of quotes."""
+    """YAML writer without aliases, and without quotes around text full of quotes."""
 
     def ignore_aliases(self, data: Any) -> bool:
         return True

@@ -1,4 +1,4 @@
-"""Schedules in cron's syntax, with the values that each of their five fields may have."""
+"""Schedules in the syntax of cron, with the allowed values of their five fields."""
 
 import re
 from typing import Annotated
@@ -10,7 +10,7 @@ from headrace.api.model import Matching, refusal
 _MONTHS = "JAN|FEB|MAR|APR|MAY|JUN|JUL|AUG|SEP|OCT|NOV|DEC"
 _DAYS = "SUN|MON|TUE|WED|THU|FRI|SAT"
 _MAX_DAYS = dict(enumerate((31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31), start=1))
-"""Days of each month in a leap year."""
+"""Maximum number of days of each month, as in a leap year."""
 
 
 def _field(value: str, others: str = "") -> str:
@@ -30,7 +30,7 @@ _NAMED = "@(yearly|annually|monthly|weekly|daily|midnight|hourly)"
 
 
 def _has_a_day(schedule: str) -> str:
-    """Refuse a schedule whose days of the month do not exist in its months."""
+    """Reject a schedule whose days of the month do not exist in its months."""
     if schedule.startswith("@"):
         return schedule
     _, _, days, months, weekdays = schedule.split()
@@ -55,4 +55,4 @@ Cron = Annotated[
     ),
     AfterValidator(_has_a_day),
 ]
-"""Schedule of five fields, or one of the names that a CronJob of Kubernetes also has."""
+"""Schedule of five fields, or one of the names that a Kubernetes CronJob supports."""

@@ -50,27 +50,27 @@ class TaskCounts(Model):
     restoring: Count = 0
     """Tasks that are finding their offsets."""
     paused: Count = 0
-    """Tasks that a user paused."""
+    """Tasks that a user has paused."""
     failed: Count = 0
     """Tasks that stopped with an error, including connectors, which total does not count."""
 
 
 class Lag(Model):
-    """How far the target is behind."""
+    """Lag of the target."""
 
     records: Count = 0
     """Records on the source that the target has not acknowledged."""
     seconds: Count = 0
-    """Age of the oldest of them."""
+    """Age of the oldest of these records, in seconds."""
 
 
 class LastValid(Model):
     """The spec that is in force while the object's own spec is invalid."""
 
     generation: Count | None = None
-    """The metadata.generation that it was written with."""
+    """The metadata.generation of that spec."""
     spec: dict[str, JsonValue]
-    """The spec, as a user wrote it."""
+    """The spec as the user wrote it."""
 
 
 class ReplicationFlowStatus(Model):
@@ -91,35 +91,38 @@ class ReplicationFlowStatus(Model):
     tasks: TaskCounts | None = None
     """Active tasks, by state."""
     lag: Lag | None = None
-    """How far the target is behind. On Kubernetes written when it leaves its power of two. Absent
-    while it is unknown for a task: the task is starting, its driver is lost, or the source has not
-    answered fetches of a partition for the sum of fetch.max.wait.ms and request.timeout.ms, 30.5 s
-    by default. The flow is then not Ready. The reason is SourceUnreachable if the source does not
-    answer. Also absent while the flow is stopped."""
+    """Lag of the target. On Kubernetes it is written when it changes by a power of two. It is
+    absent while the flow is stopped, and while it is unknown for a task. That is so if the task is
+    starting, if its driver is lost, or if the source has not answered fetches of a partition for
+    the sum of fetch.max.wait.ms and request.timeout.ms (30.5 s by default). The flow is then not
+    Ready. If the source does not answer, the reason is SourceUnreachable."""
     bytes_per_second: Count | None = None
-    """Bytes copied a second, as they are sent: compressed. It is the mean of 5 s, without tasks of
-    lost drivers. On Kubernetes as exact as the lag. If the target does not acknowledge records of a
-    partition for its request.timeout.ms, 30 s by default, the flow is not Ready, with reason
-    TargetUnreachable."""
+    """Bytes copied per second, compressed as they are sent. It is the mean of 5 s, without tasks of
+    lost drivers. On Kubernetes it is written as rarely as the lag. If the target does not
+    acknowledge records of a partition for its request.timeout.ms (30 s by default), the flow is not
+    Ready, with reason TargetUnreachable."""
     ready_replicas: Count | None = None
-    """Drivers that are alive: that renew their Leases, or send heartbeats."""
+    """Number of live drivers, which renew their Leases or send heartbeats."""
     lost_drivers: Annotated[tuple[Text, ...], Field(max_length=1000)] = ()
-    """Drivers that own units and are lost: they have not renewed their Leases, or sent heartbeats,
-    for spec.drivers.leaseSeconds. If most drivers stop at once, the operator waits twice as long.
-    The states and figures of their units are unknown and not counted."""
+    """Lost drivers that own units. They have not renewed their Leases, or sent heartbeats, for
+    spec.drivers.leaseSeconds. If most drivers stop at once, the operator waits twice as long. The
+    states and metrics of their units are unknown and not counted."""
     desired_replicas: Count | None = None
-    """Drivers that there should be: spec.drivers.replicas. For a stopped flow 0, or 1 while it
-    watches its source."""
+    """Desired number of drivers: spec.drivers.replicas. It is 0 for a stopped flow, or 1 while the
+    flow watches its source."""
     selector: Text | None = None
     """Labels of the driver pods (scale subresource)."""
     replicas: Count | None = None
-    """Driver pods there are (scale subresource)."""
+    """Number of driver pods (scale subresource)."""
     losses: Annotated[tuple[LostOffsets, ...], Field(max_length=100)] = ()
-    """Lost records: those that stopped a partition, and others for a day; the latest hundred."""
+    """Lost records, at most the latest hundred. A loss that did not stop its partition is listed
+    for a day."""
     source_writes: Annotated[tuple[SourceWrites, ...], Field(max_length=100)] = ()
-    """Writes to the source after a fail-over, as the watch found them: the hundred largest."""
+    """Writes to the source after a fail-over that the watch has found, at most the hundred
+    largest."""
     last_valid: LastValid | None = None
-    """The last valid spec, which stays in force: present only while the flow's own is invalid."""
+    """The last valid spec, which stays in force. It is present only while the flow's own spec is
+    invalid."""
 
 
 _OWN = "must not be heartbeats: these have a name of their own on the target"
@@ -170,7 +173,7 @@ def copy_breaches(
         elif renamed not in renames and copied(renamed):
             yield RuleViolation(
                 at,
-                f"must be another name: the source's {renamed} is copied, too, and keeps its name; "
+                f"must be another name: the source's {renamed} is also copied, and keeps its name; "
                 "rename it, or exclude it in spec.topics",
             )
 
@@ -224,7 +227,7 @@ class OnDataLoss(StrEnum):
 
 
 class TopicDeletionMode(StrEnum):
-    """Whether copies are deleted when their sources are."""
+    """Deletion of copies whose source topics were deleted."""
 
     DISABLED = "Disabled"
     DRY_RUN = "DryRun"
@@ -232,7 +235,7 @@ class TopicDeletionMode(StrEnum):
 
 
 class RecordErrorAction(StrEnum):
-    """The action for a record that the target refuses permanently."""
+    """Action for a record that the target refuses permanently."""
 
     FAIL = "Fail"
     DEAD_LETTER = "DeadLetter"
@@ -251,60 +254,61 @@ class Topics(Model):
     """Selection of the topics to copy."""
 
     include: Annotated[tuple[Regex, ...], Field(min_length=1, max_length=1000)]
-    """Regular expressions; a topic is copied when its whole name matches one, as
-    with ["orders", "payments-.*"]. No default. Always copied: heartbeats, but not with offsets:
-    Preserved. Never: names that begin with two underscores or a dot, internal topics of MirrorMaker
-    2 and headrace (mm2*.internal, *.checkpoints.internal), and topics that came from the target, by
-    their name."""
+    """Regular expressions. A topic is copied if one of them matches its whole name, for example
+    ["orders", "payments-.*"]. There is no default. Heartbeats are always copied, except with
+    offsets: Preserved. The flow never copies names that begin with two underscores or a dot,
+    internal topics of MirrorMaker 2 and headrace (mm2*.internal, *.checkpoints.internal), or topics
+    whose names show that they came from the target."""
     exclude: Annotated[tuple[Regex, ...], Field(max_length=1000)] = (
         r"mm2.*\.internal",
         r".*\.replica",
         r"__.*",
     )
-    """Regular expressions; a topic that matches one is not copied. Wins over include. A list takes
-    the place of the default: repeat what of it you want to keep, as in [".*-tmp", "__.*"]."""
+    """Regular expressions. A topic that one of them matches is not copied. Takes precedence over
+    include. A list replaces the default, so repeat the parts of the default that you need, for
+    example [".*-tmp", "__.*"]."""
 
 
 class Groups(Model):
     """Selection of the consumer groups that checkpoints follow."""
 
     include: Annotated[tuple[Regex, ...], Field(max_length=1000)] = (".*",)
-    """Regular expressions; a group is followed when its whole name matches one."""
+    """Regular expressions. A group is followed if one of them matches its whole name."""
     exclude: Annotated[tuple[Regex, ...], Field(max_length=1000)] = (
         "console-consumer-.*",
         "connect-.*",
         "__.*",
     )
-    """Regular expressions; a group that matches one is not followed. Wins over include."""
+    """Regular expressions. A group that one of them matches is not followed. Takes precedence over
+    include."""
 
 
 class Bandwidth(Model):
-    """How fast a flow may read from the source."""
+    """Limit of the rate at which a flow reads from the source."""
 
     bytes_per_second: Annotated[Whole, Field(ge=1024, le=1 << 40)]
-    """Limit of all drivers together, of batches as the brokers send them: compressed, with headers.
-    Each driver has a share of it, by its share of the source tasks. Unused shares are not given to
-    other drivers."""
+    """Limit for all drivers together, in bytes per second. It counts batches as brokers send them:
+    compressed, with headers. The limit is divided between drivers in proportion to their source
+    tasks. Unused shares are not given to other drivers."""
 
 
 class Tasks(Model):
-    """How the work is split and assigned."""
+    """Division and assignment of the work."""
 
     max: Annotated[AtLeastOne, FILLED_IN_BY_SERVER] = 8
     """Maximum number of source tasks; also the maximum number of checkpoint tasks."""
     standbys: Annotated[Count, FILLED_IN_BY_SERVER] = 0
-    """Other drivers that keep a task restored, ready to take over."""
+    """Number of additional drivers that keep the state of a task and are ready to take over."""
     assignor: Annotated[AssignorName, FILLED_IN_BY_SERVER] = "sticky"
-    """The assignor: sticky, round-robin, cooperative, or a plug-in's name (entry point
+    """Assignor: sticky, round-robin, cooperative, or the name of a plug-in (entry point
     headrace.assignors)."""
     movement_budget: Share = 0.1
     """Largest share of the flow's units, and of its partitions, that one round moves for balance.
-    There is at most one such round a minute. Units without an owner never count.
-    """
+    There is at most one such round per minute. Units without an owner are not counted."""
 
 
 class Discovery(Model):
-    """How often the source is polled."""
+    """Intervals at which the source is polled."""
 
     topics_seconds: AtLeastOne = 10
     """Seconds between polls for new topics and partitions. MirrorMaker 2: 600."""
@@ -316,8 +320,8 @@ class TopicConfigs(Model):
     """Settings of topics, copied from source to target."""
 
     enabled: Annotated[Flag, FILLED_IN_BY_SERVER] = True
-    """Keep the settings of target topics like those that are set on their sources: what differs is
-    written again. A broker's defaults are not copied, and what is set on the target only stays."""
+    """Keep the settings of target topics equal to the settings of their sources, and correct
+    differences. Brokers' defaults are not copied. Settings that only the target has remain."""
     interval_seconds: AtLeastOne = 60
     """Seconds between two polls. MirrorMaker 2: 600."""
     exclude: Annotated[tuple[Regex, ...], Field(max_length=1000)] = (
@@ -330,19 +334,19 @@ class TopicConfigs(Model):
         r"unclean\.leader\.election\.enable",
         r"min\.insync\.replicas",
     )
-    """Regular expressions; settings that are not copied."""
+    """Regular expressions for settings that are not copied."""
 
 
 class TopicDeletion(Model):
-    """Copies whose sources were deleted."""
+    """Deletion of copies whose source topics were deleted."""
 
     mode: Annotated[TopicDeletionMode, FILLED_IN_BY_SERVER] = TopicDeletionMode.DISABLED
-    """DryRun: the condition TopicDeletion names copies that Enabled would delete. Either remembers
-    from then on which copies the flow has made; others are never deleted, nor one that was failed
-    over, that a consumer group reads, or while the source does not answer."""
+    """With DryRun, the condition TopicDeletion names the copies that Enabled would delete. With
+    both, the flow records from then on which copies it has created, and never deletes others. It
+    also never deletes a copy that was failed over, a copy that a consumer group reads, or a copy
+    while the source does not answer."""
     delay_seconds: AtLeastOne = 3600
-    """How long the topic must be missing on the source before its copy can be deleted, in seconds.
-    """
+    """Seconds for which the topic must be missing on the source before its copy can be deleted."""
     max_topics: AtLeastOne = 5
     """Maximum number of copies to delete at once. If more are due, none is deleted, and the
     condition has the reason.
@@ -353,10 +357,9 @@ class Acls(Model):
     """ACLs of topics, copied from source to target."""
 
     enabled: Annotated[Flag, FILLED_IN_BY_SERVER] = False
-    """Keep read permissions on target topics like those on their sources. A copy gets what ACLs
-    that name its source allow, with All as Read, and what any ACL denies. Only ACLs that were added
-    by the flow are removed.
-    """
+    """Keep read permissions on target topics equal to the permissions on their sources. A copy gets
+    the allow rules of ACLs that name its source, with All as Read, and all deny rules. Only ACLs
+    that the flow added are removed."""
     interval_seconds: AtLeastOne = 600
     """Seconds between two polls."""
 
@@ -383,8 +386,8 @@ class Heartbeats(Model):
     interval_seconds: AtLeastOne = 1
     """Seconds between two heartbeats."""
     on_source: Annotated[Flag, FILLED_IN_BY_SERVER] = True
-    """Write them on the source too, where MirrorClient's upstreamClusters() reads them; false
-    for a read-only source."""
+    """Whether heartbeats are also written on the source, where MirrorClient's upstreamClusters()
+    reads them. Set false for a read-only source."""
 
 
 class OffsetSyncs(Model):
@@ -396,21 +399,21 @@ class OffsetSyncs(Model):
 
 _DEAD_LETTER_TOPIC = OnlyWith("deadLetterTopic", "action", RecordErrorAction.DEAD_LETTER)
 _RENAMES = OnlyWith("renames", "type", "RenameMap")
-_SAME_ALIAS = "is immutable: topics and MirrorMaker 2's records bear it; make another flow instead"
+_SAME_ALIAS = "is immutable: topics and MirrorMaker 2's records contain it; create another flow"
 
 
 class Delivery(Model):
-    """The guarantee about repetitions."""
+    """Guarantee about repeated records."""
 
     mode: Annotated[DeliveryMode, FILLED_IN_BY_SERVER] = DeliveryMode.AT_LEAST_ONCE
-    """ExactlyOnce copies in transactions of the target, which contain data and progress: a consumer
-    of committed records gets each record once. With AtLeastOnce a failure may repeat some records,
-    and no consumer waits for a commit. Both read committed records only (MirrorMaker 2 copies
-    aborted ones by default)."""
+    """With ExactlyOnce, the flow copies in transactions of the target that contain data and
+    progress: a consumer of committed records gets each record once. With AtLeastOnce, a failure may
+    repeat some records, and no consumer waits for a commit. Both read committed records only
+    (MirrorMaker 2 copies aborted records by default)."""
     commit_interval_ms: Annotated[Whole, Field(ge=10, le=30_000)] = 1000
-    """With mode: ExactlyOnce: how long a task copies before it commits, which is when consumers of
-    committed records get the records. A task commits earlier after 64 MiB, and when the source has
-    no more records."""
+    """Time for which a task copies before it commits, in milliseconds. Consumers of committed
+    records get the records at the commit. A task also commits after 64 MiB, and when the source has
+    no more records. Applies only to mode: ExactlyOnce."""
 
 
 class OnRecordError(Model):
@@ -422,8 +425,8 @@ class OnRecordError(Model):
     skips it. Both are counted.
     """
     dead_letter_topic: Topic | None = None
-    """With action: DeadLetter: the target topic for refused records, with Kafka Connect's headers.
-    It is created with one partition if it is absent."""
+    """Target topic for refused records, with Kafka Connect's headers. If it does not exist, it is
+    created with one partition. Requires action: DeadLetter."""
 
     rules = _DEAD_LETTER_TOPIC.rules
 
@@ -432,16 +435,17 @@ class OnRecordError(Model):
 
 
 class Policy(Model):
-    """How target topics are named."""
+    """Names of target topics."""
 
     type: Annotated[PolicyType, FILLED_IN_BY_SERVER] = "Default"
-    """Default puts the source's alias before the name, Identity keeps the name, RenameMap gives the
-    names of renames; or the name of a plug-in (entry point headrace.policies)."""
+    """Default puts the alias of the source before the name, Identity keeps the name, and RenameMap
+    uses the names in renames. It can also be the name of a plug-in (entry point
+    headrace.policies)."""
     separator: Separator = "."
-    """Separator between alias and name, for the Default policy."""
+    """Separator between alias and name with the Default policy."""
     renames: Annotated[dict[Topic, Topic], Field(min_length=1, max_length=500)] | None = None
-    """With RenameMap: names on the target, by names on the source, as with {orders: sales.orders}.
-    Topics that it does not have keep their names."""
+    """Names on the target, by names on the source, for example {orders: sales.orders}. Topics that
+    are not listed keep their names. Requires type: RenameMap."""
 
     rules = (
         Rule(
@@ -464,46 +468,45 @@ class ReplicationFlowSpec(Model):
     """Source, target, and settings of the copy."""
 
     source: ClusterSpec
-    """The cluster that is read."""
+    """Cluster that the flow reads."""
     target: TargetClusterSpec
-    """The cluster that is written."""
+    """Cluster to which the flow writes."""
     topics: Topics
     """Selection of the topics to copy."""
     record_filter: RecordFilter | None = None
-    """Filter of the copied records. Without it, all records are copied. A record that is not
-    copied counts as copied: a group that has committed before such a record resumes at the next
-    copied one. A change applies to records that are copied afterwards."""
+    """Filter of the copied records. Without it, all records are copied. Excluded records count as
+    copied: a group that has committed before such a record resumes at the next copied one. A change
+    applies to records that are copied afterwards."""
     headers: HeaderChanges | None = None
     """Headers to add to copied records, and headers to remove. A change applies to records that are
     copied afterwards."""
     groups: Groups = Groups()
     """Selection of the consumer groups that checkpoints follow."""
     replication_policy: Annotated[Policy, FILLED_IN_BY_SERVER] = Policy()
-    """How target topics are named."""
+    """Names of target topics."""
     delivery: Annotated[Delivery, FILLED_IN_BY_SERVER] = Delivery()
-    """The guarantee about repetitions."""
+    """Guarantee about repeated records."""
     offsets: Annotated[Offsets, FILLED_IN_BY_SERVER] = Offsets()
-    """The offsets of the copies."""
+    """Settings for the offsets of copies."""
     batch_verification: Annotated[BatchVerification, FILLED_IN_BY_SERVER] = (
         BatchVerification.SAMPLED
     )
     """Selection of unchanged or joined batches that are read back from the target and compared with
-    the source. Sampled: one a second of each task, and one a second of each driver after joining.
-    Full: every batch; none is joined, and a task copies no faster than it compares. A difference
-    stops the partition. The permission to read the copies is required.
-    """
+    the source. Sampled: one batch per second of each task, and one joined batch per second of each
+    driver. Full: every batch. With Full, batches are not joined, and a task copies no faster than
+    it compares. A difference stops the partition. The permission to read the copies is required."""
     start_from: Annotated[StartFrom, FILLED_IN_BY_SERVER] = StartFrom()
     """The first offset of a partition without progress."""
     bandwidth: Bandwidth | None = None
-    """A limit, so that copying leaves a network to others. Without it, as fast as can be."""
+    """Limit of the rate at which the flow reads from the source. Default: unlimited."""
     tasks: Annotated[Tasks, FILLED_IN_BY_SERVER] = Tasks()
-    """How the work is split and assigned."""
+    """Division and assignment of the work."""
     discovery: Discovery = Discovery()
-    """How often the source is polled."""
+    """Intervals at which the source is polled."""
     topic_configs: Annotated[TopicConfigs, FILLED_IN_BY_SERVER] = TopicConfigs()
     """Settings of topics, copied from source to target."""
     topic_deletion: Annotated[TopicDeletion, FILLED_IN_BY_SERVER] = TopicDeletion()
-    """Copies whose sources were deleted."""
+    """Deletion of copies whose source topics were deleted."""
     acls: Annotated[Acls, FILLED_IN_BY_SERVER] = Acls()
     """ACLs of topics, copied from source to target."""
     checkpoints: Annotated[Checkpoints, FILLED_IN_BY_SERVER] = Checkpoints()
@@ -520,14 +523,14 @@ class ReplicationFlowSpec(Model):
     on_record_error: Annotated[OnRecordError, FILLED_IN_BY_SERVER] = OnRecordError()
     """Treatment of a record that the target rejects permanently."""
     drivers: Annotated[Drivers, FILLED_IN_BY_SERVER] = Drivers()
-    """The processes that copy the data."""
+    """Processes that copy the data."""
     state: Annotated[FlowState, FILLED_IN_BY_SERVER] = FlowState.RUNNING
-    """Desired state. Paused keeps the tasks and their connections; Stopped ends them."""
+    """Desired state. Paused keeps the tasks and their connections. Stopped ends them."""
     source_watch: Annotated[SourceWatchSpec, FILLED_IN_BY_SERVER] = SourceWatchSpec()
     """Watch of the source after a planned fail-over."""
     paused_partitions: Annotated[tuple[PausedPartitions, ...], Field(max_length=1000)] = ()
-    """Topics and partitions of the source that are not copied for now; they keep their positions.
-    What the source's retention deletes meanwhile is lost."""
+    """Topics and partitions of the source that are temporarily not copied. They keep their
+    positions. Records that the source's retention deletes during this time are lost."""
 
     rules = (
         Rule("self.source.alias == oldSelf.source.alias", _SAME_ALIAS, at="source.alias"),
@@ -577,7 +580,7 @@ def read_at_start(spec: ReplicationFlowSpec) -> dict[str, Any]:
 
 
 class ReplicationFlow(Model):
-    """Copies topics of one Kafka cluster to another for as long as it exists."""
+    """Continuous replication of topics from one Kafka cluster to another."""
 
     api_version: Literal["headrace.dev/v1beta1"] = API_VERSION
     """Version of the API."""

@@ -1,4 +1,4 @@
-"""Mistakes in a manifest as sentences that name the field."""
+"""Errors in a manifest, as sentences that name the field."""
 
 import difflib
 import json
@@ -19,14 +19,14 @@ Schema = dict[str, Any]
 
 @dataclass(frozen=True)
 class FieldAt:
-    """A field and where it stands in a manifest."""
+    """A field and its path in a manifest."""
 
     path: tuple[str, ...]
-    """Names in the manifest's spelling; being an item of a list adds nothing."""
+    """Names in the manifest's spelling. Items of a list add no element."""
     schema: Schema
-    """JSON schema of the value, references resolved one level down."""
+    """JSON schema of the value. References are resolved one level deep."""
     item: Schema
-    """The same for each item where the value is a list, else ``schema`` itself."""
+    """Schema of each item if the value is a list, otherwise ``schema``."""
     required: bool
 
     @property
@@ -55,7 +55,10 @@ def _walk(parent: Schema, types: dict[str, Schema], path: tuple[str, ...]) -> It
 
 
 def resolve(schema: Schema, types: dict[str, Schema]) -> Schema:
-    """Without ``$ref`` and without the null of an optional field; what is written here wins."""
+    """Return a schema without ``$ref`` and without the null of an optional field.
+
+    Keys of the schema take precedence over keys of the referenced type.
+    """
     choices = [choice for choice in schema.get("anyOf", ()) if choice.get("type") != "null"]
     if len(choices) == 1:
         schema = choices[0] | {key: value for key, value in schema.items() if key != "anyOf"}
@@ -67,7 +70,8 @@ def resolve(schema: Schema, types: dict[str, Schema]) -> Schema:
 Key = str | int
 
 _SECRET = {"config", "data", "stringData", "password"}
-"""Fields whose values are never shown: they are passwords, or may be one by mistake."""
+"""Fields whose values are never shown, because they contain passwords, or may contain one by
+mistake."""
 
 _MAPPING = {"model_type", "model_attributes_type", "dict_type"}
 _WRONG_TYPE = {
@@ -87,18 +91,18 @@ _SENTENCES = _WRONG_TYPE | {
     "string_too_short": "must not be empty",
     "string_too_long": "must have at most {max_length} characters",
 }
-"""pydantic's type of error -> what is allowed."""
+"""Allowed values by pydantic's type of error."""
 
 
 @dataclass(frozen=True)
 class ManifestMistake:
-    """One thing that is wrong, in one place."""
+    """One error at one position."""
 
     file: Path
     line: int | None
-    """None where the file as a whole is meant."""
+    """Line of the error, or None if it concerns the whole file."""
     path: tuple[Key, ...]
-    """The field, in the manifest's spelling: ``("spec", "chaos", 0, "atPercent")``."""
+    """Field in the manifest's spelling, such as ``("spec", "chaos", 0, "atPercent")``."""
     allowed: str
     """Allowed values, or the problem."""
     given: str | None = None
@@ -112,13 +116,13 @@ class ManifestMistake:
 
 
 def path_text(path: Sequence[Key]) -> str:
-    """``("spec", "chaos", 0, "atPercent")`` -> ``spec.chaos[0].atPercent``."""
+    """Return ``spec.chaos[0].atPercent`` for ``("spec", "chaos", 0, "atPercent")``."""
     plain = (f".{key}" if re.fullmatch(r"[^\W\d]\w*", str(key)) else f"[{key}]" for key in path)
     return "".join(plain).removeprefix(".")
 
 
 def format_value(value: object) -> str | None:
-    """Return a plain value as in a manifest, cut to a line's length; None for anything else."""
+    """Return a plain value as in a manifest, shortened to one line, or None for others."""
     if not isinstance(value, str | int | float):
         return None
     text = json.dumps(value, ensure_ascii=False)
@@ -126,7 +130,7 @@ def format_value(value: object) -> str | None:
 
 
 def one_of(words: Sequence[str], given: object = None) -> str:
-    """``must be A, B or C``, and which of them a misspelt ``given`` probably meant."""
+    """Return ``must be A, B or C``, and the choice that a misspelt ``given`` probably meant."""
     *most, last = words
     meant = _nearest(given, words) if isinstance(given, str) else None
     listed = f"{', '.join(most)} or {last}" if most else last
@@ -136,7 +140,7 @@ def one_of(words: Sequence[str], given: object = None) -> str:
 def explain(
     error: ValidationError, kind: type[Model], data: Any
 ) -> Iterator[tuple[tuple[Key, ...], str, str | None]]:
-    """(path, allowed, given) for each thing that pydantic found wrong with ``data``."""
+    """Yield path, allowed values and given value for each error of pydantic in ``data``."""
     details = error.errors(include_url=False)
     for detail in details:
         path = detail["loc"]

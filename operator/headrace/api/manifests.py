@@ -1,6 +1,6 @@
 """Manifest files, read as YAML documents and as objects.
 
-Read as kubectl reads them: keys are text, and so are moments.
+They are read like kubectl reads them: keys and times are text.
 """
 
 import sys
@@ -33,10 +33,10 @@ class Document:
     data: Any
     """Mappings, lists, text, numbers, booleans and nulls."""
     lines: dict[tuple[Key, ...], int]
-    """Where each value is written; the key's line for a value of a mapping."""
+    """Line of each value. For a value of a mapping it is the line of its key."""
 
     def line(self, path: tuple[Key, ...]) -> int:
-        """Line of the value at ``path``, or of the nearest one around it that is written."""
+        """Return the line of the value at ``path``, or of the nearest written value around it."""
         while path and path not in self.lines:
             path = path[:-1]
         return self.lines[path]
@@ -48,7 +48,7 @@ STANDARD_INPUT = Path("-")
 
 @cache
 def _standard_input() -> str:
-    """Return the text on standard input, also when a run reads its manifests again."""
+    """Return the text on standard input. A later call returns the same text."""
     return sys.stdin.buffer.read().decode()
 
 
@@ -97,7 +97,7 @@ def read_text(file: Path, text: str) -> tuple[list[Document], list[ManifestMista
 
 
 class _Loader(yaml.SafeLoader):
-    """Leaves moments as text: a manifest is JSON in the end, and JSON has none."""
+    """YAML loader that leaves times as text, because JSON has no times."""
 
 
 _Loader.yaml_implicit_resolvers = {
@@ -107,7 +107,7 @@ _Loader.yaml_implicit_resolvers = {
 
 
 class _Builder:
-    """Turns the nodes of one document into data."""
+    """Converter from the nodes of a document to data."""
 
     def __init__(self, file: Path) -> None:
         self._file = file
@@ -118,7 +118,7 @@ class _Builder:
         self.mistakes: list[ManifestMistake] = []
 
     def build(self, node: yaml.Node, path: tuple[Key, ...], line: int | None = None) -> Any:
-        """Return the data of ``node``; errors are noted, and their nodes are left out."""
+        """Return the data of ``node``. Invalid nodes are reported as errors and omitted."""
         self.lines[path] = line or node.start_mark.line + 1
         if node in self._inside:
             self._wrong(path, "is part of itself")
@@ -182,24 +182,24 @@ KINDS: dict[str, tuple[str, type[Object]]] = {
     "Secret": ("v1", Secret),
     "ConfigMap": ("v1", ConfigMap),
 }
-"""Kinds that a file may contain: kind -> (apiVersion, type)."""
+"""Kinds that a file may contain, with their apiVersion and type."""
 
 _REPLACED = "headrace.dev/v1alpha1"
 """The version that `headrace convert` reads."""
 
 SUFFIXES = (".yaml", ".yml")
-"""Files of a folder that are read."""
+"""Suffixes of the files that are read in a folder."""
 
 
 @dataclass(frozen=True)
 class Manifest:
-    """Objects of all files; objects of a kind are in the order in which they are written."""
+    """Objects of all files. Objects of one kind keep the order of the files."""
 
     flows: tuple[ReplicationFlow, ...] = ()
     tests: tuple[MirrorTest, ...] = ()
     secrets: tuple[Secret | ConfigMap, ...] = ()
     documents: Mapping[tuple[str, str, str], Document] = field(default_factory=dict)
-    """Where each is written, by kind, namespace and name."""
+    """Document of each object, by kind, namespace and name."""
 
     def mistake(self, found: Object, path: tuple[Key, ...], sentence: str) -> ManifestMistake:
         """``sentence`` with the place of the field at ``path``."""
@@ -208,12 +208,12 @@ class Manifest:
 
     @property
     def objects(self) -> tuple[Object, ...]:
-        """All of them."""
+        """All objects."""
         return (*self.flows, *self.tests, *self.secrets)
 
 
 class InvalidManifest(InvalidSpec):
-    """Files with mistakes; the message lists them, one a line."""
+    """Files with errors. The message has one line for each error."""
 
     def __init__(self, mistakes: Sequence[ManifestMistake]) -> None:
         self.mistakes = tuple(mistakes)

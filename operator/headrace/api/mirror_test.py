@@ -45,7 +45,7 @@ class Verdict(StrEnum):
 
 
 class MirrorTestPhase(StrEnum):
-    """How far a test is."""
+    """Progress of a test."""
 
     PENDING = "Pending"
     RUNNING = "Running"
@@ -54,22 +54,22 @@ class MirrorTestPhase(StrEnum):
 
 
 class MirrorTestCounts(Model):
-    """Messages, by outcome."""
+    """Numbers of messages by outcome."""
 
     acknowledged: Count = 0
-    """Acknowledged by the source's brokers: what the target must have."""
+    """Messages acknowledged by the source's brokers. The target must have all of them."""
     missing: Count = 0
-    """Never arrived."""
+    """Messages that never arrived."""
     duplicated: Count = 0
-    """Arrived again."""
+    """Messages that arrived again."""
     reordered: Count = 0
-    """Arrived out of order."""
+    """Messages that arrived out of order."""
     corrupted: Count = 0
-    """Arrived changed."""
+    """Messages that arrived changed."""
     alien: Count = 0
-    """Have this run's name, and were not sent by it."""
+    """Messages with the name of this run that it did not send."""
     unequal_offsets: Count | None = None
-    """Arrived at another offset than on the source; absent: offsets were not compared."""
+    """Messages with another offset than on the source. Absent if offsets were not compared."""
 
 
 class LatencyMs(Model):
@@ -78,40 +78,40 @@ class LatencyMs(Model):
     p50: Count
     """Median."""
     p99: Count
-    """99 % took at most this."""
+    """Maximum latency of 99 % of the messages."""
     p999: Count
-    """99.9 % took at most this."""
+    """Maximum latency of 99.9 % of the messages."""
     max: Count
-    """The slowest."""
+    """Maximum latency."""
 
 
 class MirrorTestStatus(Model):
-    """How far the test is, and what it found."""
+    """Progress of the test, and its results."""
 
     observed_generation: Count | None = None
     """The metadata.generation that this status describes."""
     phase: MirrorTestPhase | None = None
-    """How far the test is."""
+    """Progress of the test."""
     verdict: Verdict | None = None
     """Result of the test."""
     counts: MirrorTestCounts | None = None
-    """Messages, by outcome."""
+    """Numbers of messages by outcome."""
     latency_ms: LatencyMs | None = None
     """Quantiles of the mirror's latency."""
     report: Text | None = None
-    """Where the report is."""
+    """Location of the report."""
     start_time: Timestamp | None = None
-    """When the test began."""
+    """Start of the test."""
     completion_time: Timestamp | None = None
-    """When it ended, however it did; ttlSecondsAfterFinished counts from here."""
+    """End of the test, with any result. ttlSecondsAfterFinished starts here."""
     last_schedule_time: Timestamp | None = None
-    """With a schedule: the time of the last run that was begun."""
+    """Time of the last scheduled run that was started. Absent without spec.schedule."""
     conditions: Conditions = ()
     """Observations about the test."""
 
 
 BY_SOURCE = "{source}.{topic}"
-"""How MirrorMaker 2 names topics."""
+"""Names of target topics with MirrorMaker 2's default policy."""
 
 
 class Partitioning(StrEnum):
@@ -144,52 +144,55 @@ class ConcurrencyPolicy(StrEnum):
     """Action of a schedule if a run is due before the previous one has ended, as for a CronJob."""
 
     ALLOW = "Allow"
-    """Start it beside the other."""
+    """Start the run while the previous one continues."""
     FORBID = "Forbid"
-    """Start it when the other has ended."""
+    """Start the run when the previous one has ended."""
     REPLACE = "Replace"
-    """End the other, which gets the verdict Inconclusive."""
+    """End the previous run, which gets the verdict Inconclusive."""
 
 
 class Budgets(Model):
-    """Allowed defects before the verdict is Failed."""
+    """Maximum numbers of defects. If one is exceeded, the verdict is Failed."""
 
     missing: Count = 0
-    """Messages that never arrived."""
+    """Maximum number of messages that never arrive."""
     reordered: Count = 0
-    """Messages whose first arrival is out of order, by topic, producer and key."""
+    """Maximum number of messages whose first arrival is out of order, by topic, producer and
+    key."""
     corrupted: Count = 0
-    """Messages that arrived changed."""
+    """Maximum number of messages that arrive changed."""
     alien: Count = 0
-    """Messages on the target that the source does not have. With a load: messages under its name
-    that it did not send."""
+    """Maximum number of messages on the target that the source does not have. With a load: messages
+    with its name that it did not send."""
     duplicated: Count | None = None
-    """Messages that arrived again; absent: any number with AtLeastOnce (they are counted), none
-    with ExactlyOnce."""
+    """Maximum number of duplicates. Default: unlimited with AtLeastOnce, 0 with ExactlyOnce.
+    Duplicates are always counted."""
     replayed: Count | None = None
-    """Maximum number of messages of earlier runs that arrive again during this run. Absent: any
-    number; they are counted. A mirror that lagged behind when the load began also causes some.
-    """
+    """Maximum number of messages of earlier runs that arrive again during this run. Default:
+    unlimited. They are always counted. A mirror that lagged behind when the load began also causes
+    some."""
     unequal_offsets: Count | None = None
-    """Messages on the target at another offset than on the source; absent: offsets are not
-    compared, but of a flow with offsets: Preserved, where none is allowed. With partitioning:
-    Preserved only."""
+    """Maximum number of messages with another offset on the target. Default: 0 for a flow with
+    offsets: Preserved. Otherwise offsets are not compared by default. Requires partitioning:
+    Preserved."""
     latency_p99_ms: Count | None = None
-    """Milliseconds that 99 % of the messages may take at most; absent: any."""
+    """Maximum latency of 99 % of the messages, in milliseconds. Default: unlimited."""
     recovery_seconds: Count | None = None
-    """Seconds that the recovery from each step of chaos may take; absent: any."""
+    """Maximum recovery time after each step of chaos, in seconds. Default: unlimited."""
     reread_per_group: Count = 0
-    """With rehearsal: records that each consumer group may be delivered again after the
-    fail-over."""
+    """Maximum number of records that each consumer group reads again after the fail-over. Applies
+    only with rehearsal."""
     skipped: Count = 0
-    """With rehearsal: records that all consumer groups together may miss after the fail-over."""
+    """Maximum number of records that all consumer groups together miss after the fail-over.
+    Applies only with rehearsal."""
 
 
 class Rehearsal(Model):
     """A fail-over after the load, with consumers that resume on the target."""
 
     groups: Annotated[Whole, Field(ge=1, le=100)] = 20
-    """Consumer groups, of one consumer each, that read and commit on the source during the load."""
+    """Number of consumer groups that read and commit on the source during the load. Each has one
+    consumer."""
 
 
 _NO_FLOW = "is required where there is no flowName"
@@ -225,57 +228,54 @@ class MirrorTestSpec(Model):
     """Mirror, load and allowed defects."""
 
     flow_name: Name | None = None
-    """The flow to judge; or source and target of a mirror that someone else runs."""
+    """Name of the flow to test. For another mirror, set source and target instead."""
     source: ClusterSpec | None = None
-    """The cluster that another mirror reads."""
+    """Cluster that another mirror reads."""
     target: ClusterSpec | None = None
-    """The cluster that another mirror writes."""
+    """Cluster that another mirror writes to."""
     target_topic: Template = BY_SOURCE
-    """How another mirror names topics: {topic} is the source topic, {source} the source's alias."""
+    """Pattern of target topics of another mirror: {topic} is the source topic, {source} the alias
+    of the source."""
     partitioning: Partitioning = Partitioning.PRESERVED
-    """Guarantee of the mirror about partitions: the same as on the source (Preserved), one for all
-    messages of a key (ByKey), or none (Any).
-    """
+    """Guarantee of the mirror about partitions: as on the source (Preserved), one for all messages
+    of a key (ByKey), or none (Any)."""
     load: Load = Load()
     """Messages that are sent while the mirror runs."""
     audit: Audit | None = None
-    """Compare the records that applications wrote, instead of a load."""
+    """Comparison of records that applications wrote, instead of a load."""
     budgets: Budgets = Budgets()
-    """Allowed defects before the verdict is Failed."""
+    """Maximum numbers of defects."""
     settle_seconds: Count = 120
-    """Seconds that the target may take after the last message; and, a minute at least, to have its
-    topics before the first."""
+    """Maximum seconds to wait for all messages on the target after the last one was sent. The test
+    waits as long, but at least a minute, for the target topics before the first message."""
     chaos: Annotated[tuple[ChaosStep, ...], Field(max_length=100)] = ()
-    """Faults that are injected, in this order."""
+    """Faults to inject, in this order."""
     rehearsal: Rehearsal | None = None
-    """Fail the flow over when the load has ended, resume consumer groups on the target, and undo
-    it.
-    """
+    """Fail-over after the load: consumer groups resume on the target, then the fail-over is
+    undone."""
     schedule: Cron | None = None
-    """Run repeatedly, at these times (cron); of runs that were missed, only the latest is made up
-    for. The test's name then has 43 characters at most. Kubernetes only."""
+    """Cron schedule of repeated runs. If several runs were missed, only the latest is started late.
+    The name of the test may have at most 43 characters. Kubernetes only."""
     time_zone: TimeZone | None = None
-    """Time zone of the schedule, by its name in the IANA database; absent: UTC. Kubernetes only."""
+    """Time zone of the schedule, as a name of the IANA database. Default: UTC. Kubernetes only."""
     starting_deadline_seconds: Count | None = None
-    """Maximum delay of a scheduled run, in seconds; a later run is skipped. Absent: any delay.
-    Kubernetes only.
-    """
+    """Maximum delay of a scheduled run in seconds. A run with a longer delay is skipped. Default:
+    unlimited. Kubernetes only."""
     concurrency_policy: ConcurrencyPolicy = ConcurrencyPolicy.FORBID
     """Action if a scheduled run is due before the previous one has ended: it waits (Forbid), starts
     in addition (Allow), or ends it without a result (Replace). Kubernetes only.
     """
     suspend: Flag = False
-    """Start no further scheduled runs, nor windows of a load without end. Kubernetes only."""
+    """Whether to start no further scheduled runs or windows of an endless load. Kubernetes only."""
     successful_tests_history_limit: Count = 3
-    """Scheduled runs, or windows of a load without end, to keep that passed."""
+    """Number of runs or windows to keep that passed."""
     failed_tests_history_limit: Count = 1
-    """The same that did not pass."""
+    """Number of runs or windows to keep that did not pass."""
     ttl_seconds_after_finished: Count | None = None
-    """Seconds that the test is kept after its end; absent: until a user deletes it. Editable at any
-    time. Kubernetes only.
-    """
+    """Seconds for which the test is kept after its end. If absent, it is kept until a user deletes
+    it. Editable at any time. Kubernetes only."""
     spark: SparkSpec = SparkSpec()
-    """The Spark jobs. Kubernetes only."""
+    """Spark jobs of the test. Kubernetes only."""
     pod_template: PodTemplate = PodTemplate()
     """Settings of all pods of the test. Kubernetes only."""
 
@@ -398,7 +398,7 @@ class MirrorTestSpec(Model):
 
     @property
     def repeats(self) -> bool:
-        """Whether the test sends nothing itself and starts others, by schedule or window."""
+        """True if the test only starts other runs, by schedule or window."""
         return self.schedule is not None or self.load.is_endless
 
     def _breaches(self) -> Iterator[RuleViolation]:
@@ -502,9 +502,8 @@ class MirrorTestSpec(Model):
 
 
 MAX_SCHEDULED_NAME_LENGTH = MAX_NAME_LENGTH - 9
-"""Maximum name of a test with a schedule: ``-`` and the minute, in 8 digits until 2160, are
-appended for its runs.
-"""
+"""Maximum length of the name of a test with a schedule. Names of runs append ``-`` and the minute,
+which has 8 digits until 2160."""
 _SHORTER_NAME = (
     f"needs a metadata.name of at most {MAX_SCHEDULED_NAME_LENGTH} characters: "
     "runs are named after it and the time"
@@ -521,7 +520,7 @@ _UNCHANGED = " && ".join(
 
 
 class MirrorTest(Model):
-    """Judges a mirror: sends a load, injects faults, compares the clusters."""
+    """Test of a mirror: it sends a load, injects faults and compares the clusters."""
 
     api_version: Literal["headrace.dev/v1beta1"] = API_VERSION
     """Version of the API."""

@@ -77,7 +77,7 @@ REQUIRED: Final = "x-headrace-required"
 
 @dataclass(frozen=True)
 class Extension:
-    """Keys of a schema that pydantic does not know."""
+    """Keys of a schema that pydantic does not support."""
 
     keys: dict[str, Any] = field(hash=False)
 
@@ -89,16 +89,17 @@ class Extension:
 
 @dataclass(frozen=True)
 class Rule:
-    """A rule in CEL, which the API server checks before it takes an object."""
+    """A rule in CEL that the API server checks before it accepts an object."""
 
     cel: str
-    """True of what is right; ``self`` is the value, ``oldSelf`` the one that it replaces."""
+    """Expression that is true for valid values. ``self`` is the new value, ``oldSelf`` the previous
+    one."""
     allowed: str
-    """Allowed values, to follow the name of the field: ``must be at least 1``."""
+    """Allowed values, to follow the name of a field, such as ``must be at least 1``."""
     at: str = ""
-    """The field to blame, from the value that has the rule: ``target.alias``."""
+    """Path of the invalid field, relative to the value with the rule, such as ``target.alias``."""
     reason: Literal["FieldValueRequired", "FieldValueForbidden"] | None = None
-    """Kubernetes' word for what is the matter, which ``kubectl`` shows; None: an invalid value."""
+    """Kubernetes' reason for the refusal, which ``kubectl`` shows. None means an invalid value."""
 
     def as_schema(self) -> dict[str, str]:
         """Return an item of ``x-kubernetes-validations``."""
@@ -114,26 +115,26 @@ INT_OR_STRING: Final = Extension({"x-kubernetes-int-or-string": True})
 BY_TYPE: Final = Extension(
     {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]}
 )
-"""A list that is applied item by item: each may have a writer of its own."""
+"""Extension of a list whose items are applied separately, so that each may have its own writer."""
 BY_PARTITION: Final = Extension(
     {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["topic", "partition"]}
 )
-"""The same of items that name a partition: the API server refuses one that is named twice."""
+"""Extension of a list of partitions. The API server refuses a partition that is listed twice."""
 REQUIRED_BY_SERVER: Final = Extension({REQUIRED: True})
-"""The API server rejects an object without it. It is optional in memory, where the writer of the
-object fills it in last, and because objects of an earlier version may lack it.
-"""
+"""Extension of a field that the API server requires. In memory it is optional: the writer of an
+object sets it last, and objects of an earlier version may lack it."""
 FILLED_IN_BY_SERVER: Final = Extension({SERVER_DEFAULT: True})
-"""The API server writes the default into the object: something of Kubernetes' own reads it there.
-Other defaults are filled in on reading, so that what a user set stays known."""
+"""Extension of a default that the API server writes into the object, because Kubernetes reads it
+there. All other defaults are filled in on reading, so that the fields that a user set stay
+known."""
 
 
 @dataclass(frozen=True)
 class Once:
-    """A list whose items differ in these fields, or in themselves if there are none."""
+    """A list whose items differ in these fields. Without fields, the items themselves differ."""
 
     fields: tuple[str, ...] = ()
-    """The fields, in the manifest's spelling."""
+    """Fields in the manifest's spelling."""
 
     def __get_pydantic_core_schema__(
         self, source: Any, handler: GetCoreSchemaHandler
@@ -164,21 +165,22 @@ BY_NAME: Final = Once(("name",))
 
 @dataclass(frozen=True)
 class RuleViolation:
-    """A rule about more than one field that an object breaks."""
+    """Violation of a rule about more than one field."""
 
     at: tuple[str | int, ...]
-    """The field to blame, in the manifest's spelling, from the object that states the rule."""
+    """Path of the invalid field in the manifest's spelling, relative to the object with the
+    rule."""
     allowed: str
-    """Allowed values, to follow ``got 0, ``: ``must be at least 1``."""
+    """Allowed values, to follow ``got 0, ``, such as ``must be at least 1``."""
 
 
 def refusal(allowed: str) -> PydanticCustomError:
-    """Return the error of a field that breaks a rule; ``allowed`` as in :class:`RuleViolation`."""
+    """Return the error of a field; ``allowed`` as in :class:`RuleViolation`."""
     return PydanticCustomError("rule", "{allowed}", {"allowed": allowed})
 
 
 class Model(BaseModel):
-    """Frozen, closed (an unknown field is a mistake), camelCase outside."""
+    """Base class of manifest types: immutable, without unknown fields, camelCase in manifests."""
 
     model_config = ConfigDict(
         alias_generator=to_camel,
@@ -188,12 +190,11 @@ class Model(BaseModel):
     )
 
     rules: ClassVar[tuple[Rule, ...]] = ()
-    """Checks of the API server between fields: :meth:`_breaches` as far as CEL can express it, and
-    immutable fields.
-    """
+    """Rules of the API server: :meth:`_breaches` as far as CEL can express it, and immutable
+    fields."""
 
     def _breaches(self) -> Iterator[RuleViolation]:
-        """Every rule between fields that this object breaks; types that have such rules say."""
+        """Yield the violations of rules between fields. Types with such rules override it."""
         return iter(())
 
     @classmethod
@@ -239,15 +240,15 @@ def dump(model: Model) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Matching:
-    """Text of which the whole matches ``regex``; ``allowed`` says so in words."""
+    """Text that matches ``regex`` as a whole. ``allowed`` describes it in words."""
 
     regex: str
-    """In the syntax that Python and RE2 share."""
+    """Expression in the syntax that Python and RE2 share."""
     allowed: str
     """Allowed values, as in :class:`RuleViolation`."""
     pattern: bool = False
-    """Say it in OpenAPI instead of CEL, without words: for text too long for CEL's budget, and for
-    int-or-string."""
+    """Whether OpenAPI checks the expression instead of CEL, without ``allowed``. It is used for
+    text that exceeds CEL's budget, and for int-or-string."""
 
     def __get_pydantic_core_schema__(
         self, source: Any, handler: GetCoreSchemaHandler
@@ -303,8 +304,8 @@ _WORD = r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?"
 LABEL = r"[a-z0-9]([a-z0-9-]*[a-z0-9])?"
 """A DNS label (RFC 1123), at most 63 characters long."""
 TOPIC = r"(\.{0,2}[\w-]|\.{3})[\w.-]*"
-"""A topic's name (``org.apache.kafka.common.internals.Topic``), at most 249 characters long; ``.``
-and ``..`` are none."""
+"""Topic name (``org.apache.kafka.common.internals.Topic``) of at most 249 characters. ``.`` and
+``..`` are invalid."""
 
 Flag = StrictBool
 Whole = StrictInt
@@ -313,7 +314,7 @@ AtLeastOne = Annotated[StrictInt, Field(ge=1)]
 Share = Annotated[StrictFloat, Field(ge=0, le=1)]
 Text = Annotated[str, Field(max_length=1024)]
 Unquoted = Annotated[str, Field(max_length=4096), BeforeValidator(_as_text), INT_OR_STRING]
-"""Text that may be a whole number in YAML, without quotes."""
+"""Text that may be a whole number without quotes in YAML."""
 Timestamp = Annotated[AwareDatetime, BeforeValidator(_moment)]
 
 Label = Annotated[
@@ -363,33 +364,32 @@ Image = Annotated[
     Matching(r"\S+", "must be the name of an image, without spaces", pattern=True),
 ]
 _ONLY_PYTHONS = r"\(\?|\\[^!-/:-@\[-`{-~]|[*+?}]\+|\{|\[:"
-"""Python's syntax that RE2 reads differently or rejects: groups with (?, escaped letters and
-digits, possessive quantifiers, counts, and classes of RE2 such as [:alpha:].
-"""
+"""Syntax that RE2 lacks or interprets differently: groups with (?, escaped letters and digits,
+possessive quantifiers, counts, and RE2's classes such as [:alpha:]."""
 _REGEX = Rule(
     f"self.matches(r'{_ONLY_PYTHONS}') || ''.matches(self) in [true, false]",
     "must be a regular expression",
 )
-"""CEL has no function that asks; an expression that RE2 cannot compile is an error of the rule."""
+"""CEL has no function that validates an expression. If RE2 cannot compile it, the rule fails."""
 Regex = Annotated[
     str,
     Field(min_length=1, max_length=1024),
     AfterValidator(_is_regex),
     Extension({RULES: [_REGEX.as_schema()]}),
 ]
-"""Applied to whole names (``re.fullmatch``)."""
+"""Regular expression that is applied to whole names (``re.fullmatch``)."""
 
 
 @dataclass(frozen=True)
 class OnlyWith:
-    """A field that one choice of another field requires, and that no other choice allows."""
+    """A field that one choice of another field requires, and that all other choices forbid."""
 
     field: str
-    """The field, in the manifest's spelling."""
+    """Field in the manifest's spelling."""
     of: str
-    """The field that chooses."""
+    """Field that contains the choice."""
     choice: str
-    """The value of that field."""
+    """Choice that requires the field."""
 
     @property
     def _required(self) -> str:
@@ -400,7 +400,7 @@ class OnlyWith:
         return f"goes with {self.of}: {self.choice} only"
 
     def breaches(self, value: object, chosen: str) -> Iterator[RuleViolation]:
-        """Yield the breach of a value of the field, beside what was chosen."""
+        """Yield a violation if the value of the field does not agree with ``chosen``."""
         if chosen == self.choice and value is None:
             yield RuleViolation((self.field,), self._required)
         if chosen != self.choice and value is not None:
@@ -408,7 +408,7 @@ class OnlyWith:
 
     @property
     def rules(self) -> tuple[Rule, Rule]:
-        """The two rules for the API server."""
+        """Rules for the API server."""
         chosen = f"has(self.{self.of}) && self.{self.of} == '{self.choice}'"
         given = f"has(self.{self.field})"
         return (

@@ -27,14 +27,14 @@ from headrace.api.partitions import TopicPartition
 
 
 class OffsetsMode(StrEnum):
-    """Offsets of the copies."""
+    """Offsets of the copies on the target."""
 
     TRANSLATED = "Translated"
     PRESERVED = "Preserved"
 
 
 class GapPolicy(StrEnum):
-    """Content of the copies where the source has no committed record."""
+    """Content of the copies at offsets where the source has no committed record."""
 
     MARKERS = "Markers"
     ABORTED_FILLERS = "AbortedFillers"
@@ -47,21 +47,22 @@ _NO_HOLES = (
 
 
 class Offsets(Model):
-    """The offsets of the copies."""
+    """Settings for the offsets of copies."""
 
     mode: Annotated[OffsetsMode, FILLED_IN_BY_SERVER] = OffsetsMode.TRANSLATED
-    """Preserved gives each committed record on the target the offset that it has on the source, in
-    topics that nobody else writes to: groups' offsets are copied unchanged, and offsets that are
-    stored elsewhere stay right. A partition where that is not possible stops, and its error names
-    the offset. With Translated a record's offset on the target is another one, to which groups'
-    offsets are translated."""
+    """Preserved gives each committed record on the target the offset that it has on the source. No
+    other client may write to these topics. Offsets of groups are copied unchanged, and offsets that
+    are stored elsewhere remain correct. A partition stops if its offset cannot be preserved, and
+    its error names the offset. With Translated, records have other offsets on the target, and
+    offsets of groups are translated."""
     holes: GapPolicy = GapPolicy.MARKERS
-    """With mode: Preserved: what the target has at offsets where the source has no committed
-    record. Markers: those of empty transactions, which no consumer sees, some hundreds a second.
-    AbortedFillers: empty records that are aborted, a transaction for each hole, which consumers of
-    uncommitted records see. Copies: where compaction removed a record, a copy of the next one,
-    which all consumers see until the target has compacted, as fast as records are copied; all other
-    holes get markers. A change counts for what is copied after it."""
+    """Content of the target at offsets where the source has no committed record. Applies only to
+    mode: Preserved. Markers: markers of empty transactions, which no consumer sees. Some hundreds
+    are written per second. AbortedFillers: aborted empty records, in one transaction for each hole.
+    Consumers of uncommitted records see them. Copies: where compaction removed a record, a copy of
+    the next record, written as fast as records are copied. All consumers see it until the target
+    compacts the topic. All other holes get markers. A change applies to offsets that are copied
+    after it."""
 
     rules = (
         Rule(
@@ -185,7 +186,7 @@ def offsets_breaches(spec: _Spec) -> Iterator[RuleViolation]:
 
 
 class StartMode(StrEnum):
-    """How the first offset of a partition without progress is found."""
+    """Choice of the first offset of a partition without progress."""
 
     EARLIEST = "Earliest"
     LATEST = "Latest"
@@ -201,7 +202,7 @@ class StartOffset(Model):
     partition: Annotated[Count, Field(le=999_999)]
     """Number of the partition."""
     offset: Count
-    """First offset that is copied. It must be an offset that the source has, or its end."""
+    """First offset to copy. The source must have this offset, or it must be the end of the log."""
 
     @property
     def at(self) -> TopicPartition:
@@ -217,15 +218,15 @@ class StartFrom(Model):
     """The first offset of a partition without progress."""
 
     mode: Annotated[StartMode, FILLED_IN_BY_SERVER] = StartMode.EARLIEST
-    """Earliest: the first record that the source has. Latest: the first record that is not older
-    than the flow (in headrace run: than that run), by the record's timestamp, else the end. The
-    flow stores on the target which topics the source has at its first start. A topic or a partition
-    that is created later, or that the flow could not see, is copied from its beginning. A topic
-    that existed, and that topics.include matches later, begins at its end. Timestamp: the first
-    record that is not older than timestamp. Offsets: the offsets that are listed; partitions that
+    """Earliest: the first record that the source has. Latest: the first record whose timestamp is
+    not older than the flow (in headrace run: than that run), otherwise the end. At its first start,
+    the flow stores on the target which topics the source has. Topics and partitions that are
+    created later, or that the flow could not see, are copied from their beginning. A topic that
+    existed at the first start, and that topics.include matches later, begins at its end. Timestamp:
+    the first record that is not older than timestamp. Offsets: the listed offsets. Partitions that
     are not listed begin as with Earliest."""
     timestamp: Timestamp | None = None
-    """With mode: Timestamp: the first record that is not older than this moment, in RFC 3339."""
+    """First record that is not older than this time (RFC 3339). Requires mode: Timestamp."""
     offsets: (
         Annotated[
             tuple[StartOffset, ...],
@@ -234,9 +235,9 @@ class StartFrom(Model):
         ]
         | None
     ) = None
-    """With mode: Offsets: the first offsets of partitions, for example
-    [{topic: orders, partition: 0, offset: 1200}]. A partition that has progress ignores its entry.
-    An offset that the source does not have fails the task."""
+    """First offsets of partitions, for example [{topic: orders, partition: 0, offset: 1200}].
+    Requires mode: Offsets. The entry of a partition with progress has no effect. The task fails if
+    the source does not have an offset."""
 
     rules = (*_TIMESTAMP.rules, *_OFFSETS.rules)
 

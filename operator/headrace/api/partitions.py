@@ -17,15 +17,16 @@ from headrace.errors import InvalidSpec
 
 _PART = r" *\d{1,6}(-\d{1,6})? *"
 RANGES = f"{_PART}(,{_PART})*"
-"""The shape of such text, in the syntax that Python and RE2 share."""
+"""Pattern of partition ranges, in the syntax that Python and RE2 share."""
 HIGHEST = 999_999
-"""Far above any partition Kafka can have; keeps ``0-99999999999`` from filling the memory."""
+"""Highest accepted number, far above any partition of Kafka. Larger ranges could use all memory."""
 
 
 def parse_ranges(text: str) -> tuple[int, ...]:
-    """``"0-3,7"`` -> ``(0, 1, 2, 3, 7)``, sorted, each once; an empty text has none.
+    """Return the numbers of a text such as ``"0-3,7"``, sorted and each once.
 
-    Raises ValueError with a sentence.
+    The result for ``"0-3,7"`` is ``(0, 1, 2, 3, 7)``. An empty text has no numbers. Raises
+    ValueError with a sentence.
     """
     numbers: set[int] = set()
     for part in text.split(",") if text.strip() else ():
@@ -42,7 +43,7 @@ def parse_ranges(text: str) -> tuple[int, ...]:
 
 
 def format_ranges(numbers: Iterable[int]) -> str:
-    """``(7, 0, 1, 2, 3)`` -> ``"0-3,7"``: the shortest text for :func:`parse_ranges`."""
+    """Return the shortest text for :func:`parse_ranges`: ``(7, 0, 1, 2, 3)`` -> ``"0-3,7"``."""
     runs: list[list[int]] = []
     for number in sorted(set(numbers)):
         if runs and number == runs[-1][1] + 1:
@@ -64,7 +65,7 @@ def _ranges(text: str) -> str:
 
 
 class TopicPartition(NamedTuple):
-    """One partition; prints as Kafka's own logs do: ``orders-3``."""
+    """A partition of a topic. Its text has the form of Kafka's logs: ``orders-3``."""
 
     topic: str
     partition: int
@@ -87,16 +88,16 @@ class TopicPartitions(Model):
     topic: Topic
     """Name of the topic."""
     partitions: PartitionRanges
-    """Partition numbers and ranges of them, like 0-3,7."""
+    """Partition numbers and ranges, like 0-3,7."""
 
     @property
     def numbers(self) -> tuple[int, ...]:
-        """The partition numbers, sorted."""
+        """Partition numbers, sorted."""
         return parse_ranges(self.partitions)
 
     @classmethod
     def pack(cls, partitions: Iterable[TopicPartition]) -> tuple[Self, ...]:
-        """Partitions -> one object a topic, sorted by name."""
+        """Return one object for each topic of these partitions, sorted by name."""
         return tuple(
             cls(topic=topic, partitions=format_ranges(at.partition for at in same_topic))
             for topic, same_topic in groupby(sorted(partitions), key=lambda at: at.topic)
@@ -111,13 +112,13 @@ class TopicPartitions(Model):
 
 
 class PausedPartitions(Model):
-    """A topic, or some of its partitions; prints as commands take it: ``orders/0-3``."""
+    """A topic or some of its partitions. Its text has the form of commands: ``orders/0-3``."""
 
     topic: Topic
     """Name of the topic on the source."""
     partitions: PartitionRanges | None = None
-    """Partition numbers and ranges of them, like 0-3,7. Without it the whole topic is paused, also
-    what is added to it later."""
+    """Partition numbers and ranges, like 0-3,7. If absent, the whole topic is paused, including
+    partitions that are added later."""
 
     def __str__(self) -> str:
         return self.topic if self.partitions is None else f"{self.topic}/{self.partitions}"
@@ -131,7 +132,7 @@ class Pauses:
 
     @classmethod
     def of(cls, items: Iterable[PausedPartitions]) -> Self:
-        """Items may repeat, and overlap."""
+        """Return the pauses of a manifest. Items may repeat and overlap."""
         topics: dict[str, frozenset[int] | None] = {}
         for item in items:
             known = topics.get(item.topic, frozenset())
@@ -141,7 +142,7 @@ class Pauses:
 
     @property
     def items(self) -> tuple[PausedPartitions, ...]:
-        """For a manifest: one a topic, sorted."""
+        """Items of a manifest: one for each topic, sorted."""
         return tuple(
             PausedPartitions(topic=topic)
             if numbers is None
@@ -159,11 +160,15 @@ class Pauses:
         )
 
     def with_also(self, item: PausedPartitions) -> Self:
-        """Pause these in addition."""
+        """Return the pauses with ``item`` added."""
         return self.of([*self.items, item])
 
     def without(self, item: PausedPartitions) -> Self:
-        """Resume these; ``InvalidSpec`` where that is impossible, or nothing of it is paused."""
+        """Return the pauses without ``item``.
+
+        Raise ``InvalidSpec`` if only a part of a whole topic is resumed, or if nothing of it is
+        paused.
+        """
         left = {topic: numbers for topic, numbers in self.topics.items() if topic != item.topic}
         if item.topic not in self.topics:
             paused = ", ".join(map(str, self.items)) or "nothing"
@@ -173,7 +178,7 @@ class Pauses:
             return type(self)(left)
         if paused_numbers is None:
             raise InvalidSpec(
-                f"{item.topic} is paused as a whole: resume {item.topic}, then pause those of its "
+                f"{item.topic} is paused as a whole: resume {item.topic}, then pause the "
                 "partitions that are not to be copied"
             )
         if not paused_numbers & _numbers(item):
@@ -185,7 +190,7 @@ class Pauses:
 
 
 def partitions_text(partitions: Set[TopicPartition]) -> str:
-    """``orders/0-3, payments/7``."""
+    """Return partitions as a text: ``orders/0-3, payments/7``."""
     packed = TopicPartitions.pack(partitions)
     return ", ".join(f"{item.topic}/{item.partitions}" for item in packed)
 
@@ -197,9 +202,8 @@ def _numbers(item: PausedPartitions) -> frozenset[int]:
 _ITEM = re.compile(r"([A-Za-z0-9._-]+)(?:/([\d,-]+))?@([^\s,@]+)(?:[\s,]+|$)", re.ASCII)
 
 _YEARS = (2000, 2199)
-"""Years of a valid reset. A typing error is usually outside: a reset in the future would hide
-earlier ones.
-"""
+"""Years of a valid reset. A reset in the future would hide earlier ones. A mistyped year is usually
+outside this range."""
 
 
 @dataclass(frozen=True)
@@ -212,7 +216,8 @@ class Resets:
     """
 
     times: Mapping[str, Mapping[int | None, int]]
-    """``None`` is the whole topic, also what is added to it later."""
+    """Unix time in ms by topic and number. ``None`` is the whole topic, including partitions that
+    are added later."""
 
     @classmethod
     def from_metadata(cls, metadata: ObjectMeta) -> Self:
@@ -228,9 +233,9 @@ class Resets:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """``orders/0-3,7@2026-01-31T18:00:00Z``, several separated by spaces or commas.
+        """Parse a text such as ``orders/0-3,7@2026-01-31T18:00:00Z``.
 
-        Raises ValueError with a sentence.
+        Spaces or commas separate several resets. Raises ValueError with a sentence.
         """
         resets, rest = cls({}), text.strip(" ,\t\r\n")
         while rest:
@@ -243,12 +248,12 @@ class Resets:
         return resets
 
     def time_ms(self, at: TopicPartition) -> int:
-        """Return the time of the last reset of a partition; 0 if there is none."""
+        """Return the time of the last reset of a partition, or 0 if there is none."""
         times = self.times.get(at.topic)
         return max(times.get(at.partition, 0), times.get(None, 0)) if times else 0
 
     def among(self, partitions: Iterable[TopicPartition]) -> Self:
-        """Return the resets of these partitions, each by itself."""
+        """Return the resets of these partitions, each as a separate entry."""
         times: dict[str, dict[int | None, int]] = defaultdict(dict)
         for at in partitions:
             if time_ms := self.time_ms(at):
@@ -267,7 +272,10 @@ class Resets:
         return type(self)({topic: times for topic, times in left.items() if times})
 
     def with_reset(self, topic: str, numbers: Iterable[int] | None, now_ms: int) -> Self:
-        """Reset these in addition: to the second, and later than any other reset of the topic."""
+        """Return the resets with these added.
+
+        Their time has whole seconds, and is later than all other resets of the topic.
+        """
         known = max(self.times.get(topic, {}).values(), default=0)
         return self._merged(topic, numbers, max(now_ms, known + 1000) // 1000 * 1000)
 
@@ -292,7 +300,7 @@ class Resets:
 
 
 def time_text(time_ms: int) -> str:
-    """Return the time as in the annotation, to the second if that is exact."""
+    """Return the time as in the annotation, in whole seconds if it has no milliseconds."""
     exact = "milliseconds" if time_ms % 1000 else "seconds"
     time = datetime.fromtimestamp(time_ms / 1000, UTC)
     return time.isoformat(timespec=exact).replace("+00:00", "Z")
@@ -316,9 +324,10 @@ def _unix_ms(text: str) -> int:
 # (``DefaultReplicationPolicy.isMM2InternalTopic``).
 
 HEARTBEATS: Final = "heartbeats"
-"""Replicated whatever the filter says, or nobody sees who is upstream."""
+"""Heartbeats topic. It is replicated regardless of the filter, so that a target shows its
+upstreams."""
 JOURNAL: Final = "mm2-headrace-tests.internal"
-"""The jobs of mirror tests exchange their results in this topic of the source."""
+"""Topic on the source in which the jobs of mirror tests exchange their results."""
 
 _OURS, _EARLIER = "mm2-headrace-", "headrace-"
 _INTERNAL = re.compile(

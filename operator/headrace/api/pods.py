@@ -31,7 +31,7 @@ from headrace.api.model import (
 from headrace.api.quantities import Resources
 
 AsInKubernetes = dict[str, JsonValue]
-"""Type of Kubernetes that is too wide to be described here."""
+"""Type of Kubernetes whose fields are not listed here."""
 Labels = Annotated[dict[NameOfEntry, LabelValue], Field(max_length=100)]
 Annotations = Annotated[dict[NameOfEntry, str], Field(max_length=100)]
 PullPolicy = Literal["Always", "IfNotPresent", "Never"]
@@ -51,13 +51,13 @@ class KeySelector(Model):
     name: Name
     """Name of the Secret or ConfigMap."""
     key: SecretKey
-    """Key in its data."""
+    """Key in the data of the Secret or ConfigMap."""
     optional: Flag = False
-    """Whether a pod starts without it."""
+    """Whether the pod also starts if the key does not exist."""
 
 
 class EnvVarSource(Model):
-    """Kubernetes' EnvVarSource: where a variable's value is."""
+    """Kubernetes' EnvVarSource: the source of a variable's value."""
 
     secret_key_ref: KeySelector | None = None
     """A key of a Secret of the same namespace."""
@@ -82,11 +82,11 @@ class EnvVar(Model):
     """Kubernetes' EnvVar: a variable of a container's environment."""
 
     name: VariableName
-    """Its name."""
+    """Name of the variable."""
     value: str = ""
-    """Its value; a Secret belongs in valueFrom."""
+    """Value of the variable. Use valueFrom for a Secret."""
     value_from: EnvVarSource | None = None
-    """Where its value is, instead of value."""
+    """Source of the value, instead of value."""
 
     rules = (
         Rule(f"!(self.name in {list(_OWN_VARIABLES)})", _NOT_OURS, at="name"),
@@ -106,10 +106,10 @@ _OWN_VOLUME = "must not be tmp or begin with secret-: headrace's own volumes hav
 
 
 class Volume(Model):
-    """Kubernetes' Volume, of the kinds that Pod Security's `restricted` permits."""
+    """Kubernetes' Volume, limited to the kinds that Pod Security's `restricted` permits."""
 
     name: Label
-    """Its name."""
+    """Name of the volume."""
     secret: AsInKubernetes | None = None
     """Kubernetes' SecretVolumeSource."""
     config_map: AsInKubernetes | None = None
@@ -147,16 +147,16 @@ _UPWARDS = r"^/|(^|/)\.\.(/|$)"
 
 
 class VolumeMount(Model):
-    """Kubernetes' VolumeMount: where a container finds a volume."""
+    """Kubernetes' VolumeMount: the path of a volume in a container."""
 
     name: Label
     """Name of the volume."""
     mount_path: Annotated[str, Field(min_length=1, max_length=1024)]
     """Path in the container."""
     sub_path: Text | None = None
-    """Path in the volume; absent: its root."""
+    """Path in the volume. Default: its root."""
     read_only: Flag = False
-    """Whether the container may not write."""
+    """Whether the volume is mounted read-only."""
 
     rules = (
         Rule(
@@ -197,12 +197,14 @@ _ONE_BUDGET = "must not be set beside maxUnavailable"
 
 
 class PodDisruptionBudget(Model):
-    """How many drivers a drain may evict at a time; neither field: one."""
+    """Number of drivers that a drain may evict at the same time. Without either field it is one."""
 
     max_unavailable: PodCount | None = None
-    """Drivers that may be missing, a number or a share. 100% lets a drain evict all."""
+    """Maximum number or percentage of drivers that may be unavailable. With 100% a drain may evict
+    all."""
     min_available: PodCount | None = None
-    """Drivers that must remain, a number or a share, instead of maxUnavailable."""
+    """Minimum number or percentage of drivers that must remain available, instead of
+    maxUnavailable."""
 
     rules = (
         Rule(
@@ -234,7 +236,7 @@ _OWN_LABELS = (
     "headrace.dev/stage",
     "pod-template-hash",
 )
-"""Labels by which headrace, and Kubernetes, find the pods."""
+"""Labels by which headrace and Kubernetes select the pods."""
 _NOT_OWN_LABELS = f"must not have a label of headrace's own: {', '.join(_OWN_LABELS)}"
 
 
@@ -268,15 +270,16 @@ class Toleration(Model):
     """Kubernetes' Toleration: a taint of a node that a pod tolerates."""
 
     key: LabelKey | None = None
-    """Key of the taint; absent: any, with the operator Exists."""
+    """Key of the taint. If absent, operator must be Exists, and every taint matches."""
     operator: Literal["Equal", "Exists"] | None = None
-    """How key and value are compared: Equal, which is the default, or Exists."""
+    """Comparison of key and value: Equal (the default) or Exists."""
     value: LabelValue | None = None
     """Value of the taint."""
     effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"] | None = None
-    """Effect of the taint; absent: any."""
+    """Effect of the taint. If absent, every effect matches."""
     toleration_seconds: Whole | None = None
-    """With NoExecute: how long; absent: for ever."""
+    """Seconds for which a taint with the effect NoExecute is tolerated. If absent, it is tolerated
+    without limit."""
 
     rules = (
         Rule(
@@ -315,9 +318,9 @@ class LabelSelectorRequirement(Model):
     key: LabelKey
     """Key of the label."""
     operator: Literal["In", "NotIn", "Exists", "DoesNotExist"]
-    """How key and values are compared."""
+    """Comparison of key and values."""
     values: Annotated[tuple[LabelValue, ...], Field(max_length=100)] = ()
-    """With In and NotIn: the values."""
+    """Values for In and NotIn."""
 
     rules = (
         Rule(
@@ -338,29 +341,29 @@ class LabelSelector(Model):
     match_labels: Labels = Field(default_factory=dict)
     """Labels that a pod must have."""
     match_expressions: Annotated[tuple[LabelSelectorRequirement, ...], Field(max_length=100)] = ()
-    """Further conditions on its labels."""
+    """Further conditions on the labels of a pod."""
 
 
 _NO_DOMAINS = "needs whenUnsatisfiable: DoNotSchedule"
 
 
 class TopologySpreadConstraint(Model):
-    """Kubernetes' TopologySpreadConstraint: how pods are spread over zones or nodes."""
+    """Kubernetes' TopologySpreadConstraint: the distribution of pods over zones or nodes."""
 
     max_skew: Annotated[Whole, Field(ge=1)]
-    """By how many pods two domains may differ."""
+    """Maximum difference between the numbers of pods in two domains."""
     topology_key: LabelKey
-    """Label of nodes that names their domain."""
+    """Key of the node label whose values are the domains."""
     when_unsatisfiable: Literal["DoNotSchedule", "ScheduleAnyway"]
-    """Treatment of a pod that fits nowhere."""
+    """Treatment of a pod that satisfies the constraint on no node."""
     label_selector: LabelSelector | None = None
-    """Pods that are counted; absent: the pods of the same flow, or of the same run of a test."""
+    """Pods to count. Default: the pods of the same flow, or of the same run of a test."""
     min_domains: Annotated[Whole, Field(ge=1)] | None = None
     """Minimum number of domains."""
     match_label_keys: Annotated[tuple[LabelKey, ...], Field(max_length=100), Once()] = ()
-    """Labels whose values must equal those of the pod itself."""
+    """Keys of labels. A pod is counted only if it has the same values as the new pod."""
     node_affinity_policy: Literal["Honor", "Ignore"] | None = None
-    """Whether nodes that the affinity leaves out are counted."""
+    """Whether nodes that the affinity excludes are counted."""
     node_taints_policy: Literal["Honor", "Ignore"] | None = None
     """Whether nodes whose taints are not tolerated are counted."""
 
@@ -388,12 +391,12 @@ _NO_ADDRESS = "must be an IP address"
 
 
 class HostAlias(Model):
-    """Kubernetes' HostAlias: a line of /etc/hosts."""
+    """Kubernetes' HostAlias: an entry of /etc/hosts."""
 
     ip: Annotated[str, Field(max_length=64)]
-    """The address."""
+    """IP address of the host names."""
     hostnames: Annotated[tuple[HostName, ...], Field(max_length=100)] = ()
-    """Its names."""
+    """Host names for the address."""
 
     rules = (Rule("isIP(self.ip)", _NO_ADDRESS, at="ip"),)
 
@@ -408,16 +411,16 @@ UnixId = Annotated[Whole, Field(ge=1, le=2**31 - 1)]
 
 
 class PodSecurityContext(Model):
-    """Kubernetes' PodSecurityContext, but for what Pod Security's `restricted` demands."""
+    """Kubernetes' PodSecurityContext, without fields that Pod Security's `restricted` sets."""
 
     run_as_user: UnixId | None = None
-    """User of all processes; absent: the cluster's choice, else the image's, 10001."""
+    """User id of all processes. Default: the cluster's choice, otherwise the image's, 10001."""
     run_as_group: UnixId | None = None
-    """Their group; absent: the cluster's choice, else the image's, 10001."""
+    """Group id of all processes. Default: the cluster's choice, otherwise the image's, 10001."""
     fs_group: UnixId | None = None
-    """Group of the files in volumes."""
+    """Group id of the files in volumes."""
     supplemental_groups: Annotated[tuple[UnixId, ...], Field(max_length=100)] = ()
-    """More groups of all processes."""
+    """Additional group ids of all processes."""
     se_linux_options: Annotated[dict[str, Text], Field(max_length=100)] = Field(
         default_factory=dict
     )
@@ -437,14 +440,14 @@ class PodTemplate(Model):
     affinity: AsInKubernetes = Field(default_factory=dict)
     """Kubernetes' affinity."""
     tolerations: Annotated[tuple[Toleration, ...], Field(max_length=100)] = ()
-    """Taints of nodes that the pods tolerate."""
+    """Taints that the pods tolerate."""
     topology_spread_constraints: Annotated[
         tuple[TopologySpreadConstraint, ...],
         Field(max_length=100),
         Once(("topologyKey", "whenUnsatisfiable")),
     ] = ()
-    """How the pods are spread over zones or nodes. Empty: drivers over nodes and zones, where that
-    is possible (ScheduleAnyway)."""
+    """Distribution of the pods over zones or nodes. If empty, drivers are spread over nodes and
+    zones if possible (ScheduleAnyway)."""
     priority_class_name: Name | None = None
     """Kubernetes' priorityClassName."""
     runtime_class_name: Name | None = None
@@ -452,17 +455,17 @@ class PodTemplate(Model):
     scheduler_name: Name | None = None
     """Kubernetes' schedulerName."""
     host_aliases: Annotated[tuple[HostAlias, ...], Field(max_length=100)] = ()
-    """Kubernetes' hostAliases: names of brokers that no DNS knows."""
+    """Kubernetes' hostAliases: addresses of brokers that DNS does not resolve."""
     dns_policy: Literal["ClusterFirst", "Default", "ClusterFirstWithHostNet", "None"] | None = None
     """Kubernetes' dnsPolicy."""
     dns_config: AsInKubernetes = Field(default_factory=dict)
     """Kubernetes' dnsConfig."""
     termination_grace_period_seconds: Annotated[Whole, Field(ge=1, le=3600)] | None = None
-    """Between TERM and KILL; absent: 30. A driver needs about 5 to hand over what it holds."""
+    """Seconds between TERM and KILL. Default: 30. A driver needs about 5 to hand over its units."""
     image_pull_secrets: Annotated[tuple[LocalObjectReference, ...], Field(max_length=100)] = ()
-    """Secrets for pulling the image."""
+    """Secrets with credentials for pulling the image."""
     security_context: PodSecurityContext | None = None
-    """User, groups and SELinux labels of the pods' processes."""
+    """User, groups and SELinux labels of the processes."""
 
     rules = (
         Rule(
@@ -482,46 +485,47 @@ _UNKNOWN_VOLUME = "must be the name of a volume in spec.drivers.volumes"
 
 
 class Drivers(Model):
-    """The processes that copy the data."""
+    """Processes that copy the data."""
 
     # The scale subresource reads it in the object, so it has to stand there.
     replicas: Annotated[Whole, Field(ge=0, le=1000), FILLED_IN_BY_SERVER] = 2
-    """Number of drivers. The flows of one headrace run share its drivers: the largest number
-    counts."""
+    """Number of drivers. All flows of one headrace run share its drivers, and the largest number
+    applies."""
     lease_seconds: Annotated[Whole, Field(ge=3, le=3600)] = 6
-    """A driver that sends no heartbeat for this time loses its units; it sends one three
-    times as often."""
+    """Seconds without a heartbeat after which a driver loses its units. A driver sends three
+    heartbeats in this time."""
     image: Image | None = None
-    """Image of the drivers. Absent: the operator's, so that its upgrade rolls them out; a pinned
-    one stays until you change it. Kubernetes only."""
+    """Image of the drivers. Default: the operator's image, so that an upgrade of the operator rolls
+    them out. A pinned image stays until you change it. Kubernetes only."""
     image_pull_policy: PullPolicy | None = None
-    """When the drivers' pods pull it; absent: as Kubernetes does, Always for the tag latest, else
+    """Pull policy of the image. Default, as in Kubernetes: Always for the tag latest, otherwise
     IfNotPresent. Kubernetes only."""
     rollout_priority: Annotated[Whole, Field(ge=-1000000, le=1000000)] = 0
-    """Where the operator limits how many flows roll out at a time: those with a higher one come
-    first, then by namespace and name. Kubernetes only."""
+    """Priority of the flow if the operator limits concurrent roll-outs. Higher priorities roll out
+    first. Flows with the same priority are ordered by namespace and name. Kubernetes only."""
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] | None = None
-    """Lowest level that the drivers log; absent: that of HEADRACE_LOG_LEVEL in their environment,
-    else INFO. A change takes effect without a restart. Kubernetes only."""
+    """Log level of the drivers. Default: HEADRACE_LOG_LEVEL in their environment, otherwise INFO. A
+    change takes effect without a restart. Kubernetes only."""
     log_format: Literal["logfmt", "json"] | None = None
-    """Format of the lines of their logs; absent: that of HEADRACE_LOG_FORMAT in their environment,
-    else logfmt. A change takes effect without a restart. Kubernetes only."""
+    """Log format of the drivers. Default: HEADRACE_LOG_FORMAT in their environment, otherwise
+    logfmt. A change takes effect without a restart. Kubernetes only."""
     env: Annotated[tuple[EnvVar, ...], Field(max_length=100), BY_NAME] = ()
     """Environment variables of each driver's container. Kubernetes only."""
     resources: Resources = Resources()
     """Resources of each driver's container. Kubernetes only."""
     volumes: Annotated[tuple[Volume, ...], Field(max_length=20), BY_NAME] = ()
-    """Volumes of each driver's pod, besides the Secrets that the flow names. Kubernetes only."""
+    """Volumes of each driver's pod, in addition to the Secrets that the flow names. Kubernetes
+    only."""
     volume_mounts: Annotated[
         tuple[VolumeMount, ...], Field(max_length=20), Once(("mountPath",))
     ] = ()
-    """Where each driver's container finds these volumes. Kubernetes only."""
+    """Mounts of these volumes in each driver's container. Kubernetes only."""
     service_account: ServiceAccount = ServiceAccount()
     """Settings of the drivers' ServiceAccount. Kubernetes only."""
     pod_disruption_budget: PodDisruptionBudget = PodDisruptionBudget()
-    """How many drivers a drain may evict at a time. Kubernetes only."""
+    """Number of drivers that a drain may evict at the same time. Kubernetes only."""
     pod_template: PodTemplate = PodTemplate()
-    """Settings of their pods. Kubernetes only."""
+    """Settings of the drivers' pods. Kubernetes only."""
 
     rules = (
         Rule(

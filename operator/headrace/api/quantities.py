@@ -15,7 +15,7 @@ _PARTS = re.compile(r"([\d.]+(?:[eE][+-]?\d+)?)([a-zA-Z]*)")
 
 
 def quantity(text: str) -> Decimal:
-    """Return the amount for comparisons: of processors, bytes ..."""
+    """Return an amount, such as ``500m`` or ``1Gi``, as a number that can be compared."""
     parts = _PARTS.fullmatch(text)
     assert parts, "the type of the field has checked it"
     number, suffix = Decimal(parts[1]), parts[2]
@@ -72,9 +72,9 @@ class Resources(Model):
     """Resources of a container (Kubernetes' ResourceRequirements)."""
 
     requests: Annotated[dict[str, Quantity], Field(max_length=20)] = Field(default_factory=dict)
-    """Requests: cpu, memory."""
+    """Requested amounts of cpu and memory."""
     limits: Annotated[dict[str, Quantity], Field(max_length=20)] = Field(default_factory=dict)
-    """Limits: cpu, memory."""
+    """Maximum amounts of cpu and memory."""
 
     rules = (
         _not_above_limit("cpu"),

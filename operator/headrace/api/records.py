@@ -9,10 +9,10 @@ from headrace.api.model import BY_NAME, Count, Flag, Model, Once, Text, Timestam
 
 
 class RecordHeader(Model):
-    """A header that records have or lack."""
+    """A header that a record must have, or must not have."""
 
     name: Annotated[str, Field(min_length=1, max_length=255)]
-    """The header's key."""
+    """Key of the header."""
     value: Annotated[str, Field(max_length=1024)] | None = None
     """Header value to match exactly (UTF-8). If omitted, any value matches, including none."""
 
@@ -24,14 +24,14 @@ class HeaderFilter(Model):
     """Selection of records by their headers."""
 
     include: RecordHeaders = ()
-    """Only records with one of these headers are copied, as with [{name: region, value: eu}]; an
-    empty list: all."""
+    """Only records with one of these headers are copied, for example [{name: region, value: eu}].
+    If empty, all records are copied."""
     exclude: RecordHeaders = ()
-    """Records with one of these headers are not copied. Wins over include."""
+    """Records with one of these headers are not copied. Takes precedence over include."""
 
 
 class RecordFilter(Model):
-    """Selection of the topics' records to copy; heartbeats are always copied."""
+    """Selection of records to copy. Heartbeats are always copied."""
 
     headers: HeaderFilter = HeaderFilter()
     """Selection by headers. If several headers have the same key, one of them must match."""
@@ -41,18 +41,18 @@ HeaderName = Annotated[str, Field(min_length=1, max_length=255)]
 
 
 class AddedHeader(Model):
-    """A header that each copied record gets."""
+    """A header that is added to each copied record."""
 
     name: HeaderName
-    """The header's key."""
+    """Key of the header."""
     value: Annotated[str, Field(max_length=1024)]
-    """The header's value, as UTF-8."""
+    """Value of the header (UTF-8)."""
 
 
 class HeaderChanges(Model):
     """Changes to the headers of copied records, except heartbeats.
 
-    Headers are removed first, then added: to replace a header, name it in both lists.
+    Headers are removed first, then added. To replace a header, name it in both lists.
     """
 
     remove: Annotated[tuple[HeaderName, ...], Field(max_length=20), Once()] = ()
@@ -89,9 +89,9 @@ class LossAction(StrEnum):
     STOPPED = "Stopped"
     """The partition waits for a user."""
     RESTARTED = "Restarted"
-    """It was copied again from the earliest offset there was."""
+    """The partition was copied again from the earliest offset."""
     CONTINUED = "Continued"
-    """It resumed after the lost records."""
+    """The partition resumed after the lost records."""
 
 
 class LostOffsets(Model):
@@ -100,16 +100,16 @@ class LostOffsets(Model):
     topic: Text
     """Topic of the source."""
     partition: Count
-    """Its number."""
+    """Partition number."""
     cause: LossCause
     """Cause of the loss."""
     first_offset: Count
-    """The first offset that is lost; on the target when the cause begins with Target."""
+    """First lost offset. If the cause begins with Target, it is an offset of the target."""
     last_offset: Count | None = None
-    """The last offset that is lost; absent when none is known."""
+    """Last lost offset. Absent if it is unknown."""
     lower_bound: Flag = False
-    """Whether later records may also be lost: a deleted topic has no readable end."""
+    """Whether later records may also be lost. The end of a deleted topic cannot be read."""
     action: LossAction
     """Action of the flow."""
     time: Timestamp
-    """When it was noticed."""
+    """Time at which the loss was noticed."""

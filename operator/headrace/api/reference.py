@@ -1,4 +1,4 @@
-"""docs/reference.md, out of the types: ``python -m headrace.api.reference > docs/reference.md``."""
+"""Generator of docs/reference.md: ``python -m headrace.api.reference > docs/reference.md``."""
 
 import re
 import sys
@@ -23,7 +23,7 @@ SHARED: tuple[type[Model], ...] = (
     Condition,
     ObjectMeta,
 )
-"""Types that stand in more than one place: described once, and linked to."""
+"""Types that several kinds contain. They are described once, and linked."""
 
 INTRODUCTION = f"""\
 <!-- Generated from operator/headrace/api by `make generate`: change the types, not this page. -->
@@ -40,7 +40,8 @@ Regular expressions are Python's, and are applied to whole names.
 """
 
 KUBERNETES_ONLY = "Kubernetes only."
-"""End of such a field's description; the fields in it are marked accordingly in the table."""
+"""Last sentence in the description of a field for Kubernetes only. Fields inside it are marked in
+the table."""
 
 SUPPORTED_SETTINGS = """\
 ## Settings that are supported
@@ -101,7 +102,7 @@ def _fields(kind: type[Model]) -> str:
 
 
 def _escaped(text: str) -> str:
-    """Return the text escaped for Markdown: a star outside of code is a star."""
+    """Return the text escaped for Markdown. Stars are kept in code."""
     return re.sub(r"(`[^`]*`)|\*", lambda found: found[1] or r"\*", text.replace("<", "&lt;"))
 
 
@@ -110,7 +111,7 @@ def _link(title: str) -> str:
 
 
 def _described_here(kind: type[Model]) -> Iterator[FieldAt]:
-    """All but what is inside the shared types, which have tables of their own."""
+    """Yield all fields, except those inside the shared types, which have their own tables."""
     elsewhere: list[tuple[str, ...]] = []
     for field in fields_of(kind):
         if not any(field.path[: len(path)] == path for path in elsewhere):

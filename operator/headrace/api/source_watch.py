@@ -16,17 +16,18 @@ class SourceWatchSpec(Model):
     and --end-watch, --abort and headrace flow resume remove it. The watch ends by itself when a
     flow copies from the target into the same topics of the source."""
     interval_seconds: AtLeastOne = 5
-    """Seconds between two reads of the end offsets. A write is reported after at most this time and
-    the time of the brokers' answers."""
+    """Seconds between two reads of the end offsets. A write is reported after at most this time
+    plus the brokers' response time."""
 
 
 class SourceProducer(Model):
     """A producer that wrote to a partition of the source after the fail-over."""
 
     producer_id: Count
-    """Producer id, which the cluster of the source gave to it."""
+    """Producer id, assigned by the source cluster."""
     transactional_id: Text = ""
-    """Transactional id; empty if the producer has none, or if the principal may not describe it."""
+    """Transactional id. Empty if the producer has none, or if the principal has no permission to
+    describe it."""
     last_timestamp: Timestamp
     """Timestamp of its last record, by the clock of the producer or broker."""
 
@@ -37,11 +38,12 @@ class SourceWrites(Model):
     topic: Text
     """Topic of the source."""
     partition: Count
-    """Its number."""
+    """Partition number."""
     offsets: Count
-    """Offsets that the log has gained since the fail-over: records, and markers of transactions."""
+    """Number of offsets added to the log since the fail-over: records and markers of
+    transactions."""
     since: Timestamp
-    """When the watch noticed the first of them."""
+    """Time at which the watch noticed the first write."""
     producers: Annotated[tuple[SourceProducer, ...], Field(max_length=16)] = ()
-    """Producers that wrote them, the latest first. Empty if the brokers name none: a producer
-    without idempotence has no producer id."""
+    """Producers of these writes, latest first. Empty if the brokers name none. A producer without
+    idempotence has no producer id."""

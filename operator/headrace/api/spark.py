@@ -20,13 +20,12 @@ class SparkAmounts(Model):
     """Amounts of a pod's resources."""
 
     cpu: Quantity | None = None
-    """Processors. Requests: set aside; absent: 500m for a Job's pod, 200m for an executor. Limits:
-    never exceeded, of a Job's nor by the pod of spec.chaos; absent: no limit."""
+    """CPU. Requests: default 500m for a Job's pod, 200m for an executor. Limits: no default. The
+    limit of a Job's pod also applies to the pod of spec.chaos."""
     memory: Quantity | None = None
-    """Memory. Limits: reserved and never exceeded; absent: 1Gi for a Job's pod, 2Gi for the
-    comparison's, and 1536Mi for an executor. Without executors, 256Mi are added for each producer.
-    Requests: the same amount, or absent.
-    """
+    """Memory. Limits: default 1Gi for a Job's pod, 2Gi for the pod of the comparison, and 1536Mi
+    for an executor. Without executors, 256Mi are added for each producer. Requests: must equal the
+    limit, or be absent."""
 
     rules = (
         Rule(  # a number has no pattern
@@ -38,12 +37,12 @@ class SparkAmounts(Model):
 
 
 class SparkResources(Model):
-    """Resources as of a container in Kubernetes."""
+    """Resources, in the form of a Kubernetes container."""
 
     requests: SparkAmounts = SparkAmounts()
-    """Reserved amounts."""
+    """Requested amounts."""
     limits: SparkAmounts = SparkAmounts()
-    """Amounts that are never exceeded."""
+    """Maximum amounts."""
 
     rules = (
         Rule(
@@ -87,20 +86,20 @@ class SparkPod(Model):
     """Pods of the Spark jobs."""
 
     resources: SparkResources = SparkResources()
-    """Their resources."""
+    """Resources of the pods."""
 
 
 class SparkSpec(Model):
-    """The test's Spark jobs."""
+    """Spark jobs of the test."""
 
     executors: Annotated[Whole, Field(ge=0, le=100)] = 2
-    """Executors of each job, pods of their own; 0: all work is done in the Job's own pod.
-    Kubernetes only."""
+    """Number of executor pods of each job. With 0, the Job's own pod does all work. Kubernetes
+    only."""
     image: Image | None = None
-    """Image of the pods; absent: the operator's --spark-image. Kubernetes only."""
+    """Image of the pods. Default: the operator's --spark-image. Kubernetes only."""
     image_pull_policy: PullPolicy | None = None
-    """When the pods pull it; absent: IfNotPresent. Kubernetes only."""
+    """Pull policy of the image. Default: IfNotPresent. Kubernetes only."""
     driver: SparkPod = SparkPod()
-    """The pods of the Jobs. Kubernetes only."""
+    """Pods of the Jobs. Kubernetes only."""
     executor: SparkPod = SparkPod()
-    """The pods of the executors. Kubernetes only."""
+    """Pods of the executors. Kubernetes only."""

@@ -1,4 +1,4 @@
-"""ReplicationTask: one unit of work of a flow; written by headrace, read by people."""
+"""ReplicationTask: one unit of work of a flow. Only headrace writes it; users read it."""
 
 from collections.abc import Iterable
 from enum import StrEnum
@@ -27,7 +27,7 @@ class TaskType(StrEnum):
 
     @property
     def is_connector(self) -> bool:
-        """Whether it polls the source and writes the tasks of its kind."""
+        """Whether it polls the source and writes the tasks of its type."""
         return self.value.endswith("Connector")
 
 
@@ -46,7 +46,7 @@ def load_work(work: dict[str, Any] | str) -> Work:
 
 
 class TaskPhase(StrEnum):
-    """State of a unit, on its owner."""
+    """State of a unit as its owner reports it."""
 
     CREATED = "Created"
     RESTORING = "Restoring"
@@ -61,10 +61,10 @@ _IDENTITY: Final = "is immutable: it says which unit this is"
 
 
 class ReplicationTaskSpec(Model):
-    """Work of the unit (written by its connector), and its owner (written by the operator)."""
+    """Work of the unit (written by its connector) and its owner (written by the operator)."""
 
     flow_name: Name
-    """The flow it belongs to."""
+    """Name of the flow."""
     type: TaskType
     """Type of the unit."""
     index: Count = 0
@@ -78,24 +78,24 @@ class ReplicationTaskSpec(Model):
     groups: Annotated[tuple[Text, ...], Field(max_length=10000)] = ()
     """Consumer groups that a checkpoint task follows."""
     driver_name: Text = ""
-    """The driver that is to run it; written by the operator only, as a scheduler writes
+    """Driver that must run the unit. Only the operator writes it, as a scheduler writes
     nodeName."""
     standby_driver_names: Annotated[tuple[Text, ...], Field(max_length=16)] = ()
-    """Drivers that keep it restored, ready to take over."""
+    """Drivers that keep a copy of the unit's state and are ready to take over."""
     lost_incarnation: Text = ""
-    """Incarnation of the last owner that the operator found lost; written with an
+    """Incarnation of the last owner that the operator declared lost. It is written with an
     assignment."""
     connector_epoch: Count = 0
-    """Epoch of the connector that wrote the split; never falls."""
+    """Epoch of the connector that wrote the split. It never decreases."""
 
     @property
     def work(self) -> tuple[Work, ...]:
-        """Work that its connector gave to it."""
+        """Work that the unit's connector assigned to it."""
         return self.groups if self.type is TaskType.CHECKPOINT_TASK else self.partitions
 
     @staticmethod
     def of_work(type: TaskType, work: Iterable[Work]) -> dict[str, tuple[Work, ...]]:
-        """Return the field, in Python's spelling, with the work of a task of this type."""
+        """Return the field, in Python's spelling, that contains the work of a task of this type."""
         name = "groups" if type is TaskType.CHECKPOINT_TASK else "partitions"
         return {name: tuple(work)}
 
@@ -116,25 +116,24 @@ class TaskError(Model):
     """The last error of a unit."""
 
     reason: Text
-    """One word for machines."""
+    """Reason as one word, for programs."""
     message: Annotated[str, Field(max_length=4096)]
-    """A sentence for people: what was tried, on what, and what to do."""
+    """Message that names the operation, its object, and the action to take."""
     time: Timestamp
-    """When it happened."""
+    """Time of the error."""
 
 
 _OfTopic = Annotated[str, Field(max_length=16640)]
 
 
 class RackPartitions(Model):
-    """Partitions that can be read in one rack."""
+    """Partitions that can be read within one rack."""
 
     rack: Annotated[Text, Field(min_length=1)]
     """Name of the rack (broker.rack), such as an availability zone."""
     # Text, as TopicPartitions have a rule in CEL, and 64 x 10,000 of them are beyond its budget.
     partitions: Annotated[tuple[_OfTopic, ...], Field(max_length=10000)] = ()
-    """Partitions of the source with a broker there that serves them to consumers, like
-    orders/0-3,7."""
+    """Partitions of the source that a broker in the rack serves to consumers, like orders/0-3,7."""
 
     @classmethod
     def pack(cls, rack: str, partitions: Iterable[TopicPartition]) -> "RackPartitions":
@@ -152,44 +151,44 @@ class RackPartitions(Model):
 
 
 class ReplicationTaskStatus(Model):
-    """Report of the owner; with an empty driverName the unit has no owner."""
+    """Report of the owner. If driverName is empty, the unit has no owner."""
 
     driver_name: Text = ""
     """The driver that owns the unit."""
     driver_incarnation: Text = ""
-    """Incarnation of that driver: a restarted process is a new one."""
+    """Incarnation of that driver. A restarted process has a new one."""
     epoch: Count = 0
-    """Counts the claims; each is higher than any before."""
+    """Number of the current claim. Each claim has a higher number than all earlier ones."""
     phase: TaskPhase | None = None
     """State of the unit."""
     partitions: Annotated[tuple[TopicPartitions, ...], Field(max_length=10000)] = ()
     """Partitions that the task owns."""
     racks: Annotated[tuple[RackPartitions, ...], Field(max_length=64)] = ()
-    """For a source connector: where the flow's partitions can be read without leaving a rack. Empty
-    if its driver, or the brokers, have no racks.
-    """
+    """Partitions of the flow that can be read within each rack. Only a source connector reports
+    them. Empty if its driver or the brokers have no racks."""
     lag: Lag | None = None
-    """How far the target is behind. On Kubernetes this and the next field are written when they
-    leave their power of two."""
+    """Lag of the target. On Kubernetes, this field and bytesPerSecond are written when they change
+    by a power of two."""
     bytes_per_second: Count | None = None
-    """Bytes copied a second, as they are sent: compressed."""
+    """Bytes copied per second, compressed as they are sent."""
     skipped_records: Count | None = None
-    """Records that the target refused and that were skipped, since the task exists."""
+    """Records that the target refused and that were skipped since the task was created."""
     dead_lettered_records: Count | None = None
-    """Records that the target refused and that were written to the dead-letter topic, since the
-    task exists."""
+    """Records that the target refused and that were written to the dead-letter topic since the task
+    was created."""
     restarts: Count = 0
     """Restarts after errors."""
     last_error: TaskError | None = None
-    """Why it failed last."""
+    """Last error of the unit."""
     observed_generation: Count | None = None
     """The metadata.generation that this status describes."""
     conditions: Conditions = ()
     """Observations about the unit."""
     losses: Annotated[tuple[LostOffsets, ...], Field(max_length=100)] = ()
-    """Lost records of its partitions: those that stopped one, and others for a day."""
+    """Lost records of the partitions. A loss that did not stop its partition is listed for a
+    day."""
     source_writes: Annotated[tuple[SourceWrites, ...], Field(max_length=100)] = ()
-    """For a source watch: writes to the source after the fail-over, the largest first."""
+    """Writes to the source after the fail-over, largest first. Only a source watch reports them."""
 
 
 _EPOCH: Final = "self.?status.epoch.orValue(0)"
@@ -197,7 +196,7 @@ _OLD_EPOCH: Final = "oldSelf.?status.epoch.orValue(0)"
 
 
 class ReplicationTask(Model):
-    """A connector or a task of a flow: what it does, which driver runs it, how far behind it is."""
+    """A connector or task of a flow, with its work, driver and lag."""
 
     api_version: Literal["headrace.dev/v1beta1"] = API_VERSION
     """Version of the API."""

@@ -1,4 +1,4 @@
-"""Load of a MirrorTest, the faults that are injected while it is sent, and the audit instead."""
+"""Load of a MirrorTest, faults injected during the load, and the audit that can replace it."""
 
 import json
 from collections.abc import Iterator
@@ -28,12 +28,12 @@ from headrace.api.model import (
 TOPICS = 3
 MESSAGES = 1_000_000
 MIN_MESSAGE_BYTES = 64
-"""Room for the prefix: an id of at most 26 bytes, 12 digits of the sequence, 13 of the time, and
-three semicolons; the rest is payload."""
+"""Size of the prefix: an id of at most 26 bytes, 12 digits of the sequence, 13 of the time, and
+three semicolons. All other bytes are payload."""
 
 
 class MessageFormat(StrEnum):
-    """Where a message carries its identity (both are kafka-mirror-tester's)."""
+    """Location of a message's identity. Both formats are kafka-mirror-tester's."""
 
     HEADERS = "Headers"
     BODY = "Body"
@@ -47,36 +47,35 @@ class Load(Model):
     """Messages that are sent while the mirror runs."""
 
     names: Annotated[tuple[Topic, ...], Field(min_length=1, max_length=1000), Once()] | None = None
-    """Source topics to write to, instead of a number of new ones."""
+    """Source topics to write to, instead of a number of new topics."""
     topics: AtLeastOne | None = Field(
         default_factory=lambda given: None if given.get("names") else TOPICS,
         json_schema_extra={"default": TOPICS},
     )
-    """Number of source topics, created as <test>-0, <test>-1 and so on; none when names are
-    given."""
+    """Number of source topics, created as <test>-0, <test>-1 and so on. Not allowed with names."""
     partitions: Annotated[Whole, Field(ge=1, le=100_000)] = 8
     """Partitions of each topic that is created."""
     producers: Annotated[Whole, Field(ge=1, le=1000)] = 2
-    """Producers; each sends its own messages to every topic."""
+    """Number of producers. Each one sends its own messages to every topic."""
     duration_seconds: Count | None = None
-    """Seconds to send for, instead of a number of messages; 0: without end, in windows that are
-    each judged by itself."""
+    """Duration of the load in seconds, instead of a number of messages. With 0 the load has no end:
+    it is divided into windows, and each has its own verdict."""
     window_seconds: Annotated[Whole, Field(ge=60)] = 600
-    """With durationSeconds: 0: seconds of a window."""
+    """Length of a window in seconds. Applies only to durationSeconds: 0."""
     messages: Annotated[Whole, Field(ge=1, le=1_000_000_000_000)] | None = Field(
         default_factory=lambda given: (
             None if given.get("duration_seconds") is not None else MESSAGES
         ),
         json_schema_extra={"default": MESSAGES},
     )
-    """Messages in total, over all topics; no number when durationSeconds is given."""
+    """Number of messages in total, over all topics. Not allowed with durationSeconds."""
     messages_per_second: AtLeastOne | None = None
-    """Messages a second and topic, all producers together: never exceeded, and a warning when not
-    reached; absent: as fast as possible."""
+    """Maximum rate in messages per second and topic, for all producers together. A warning reports
+    a lower rate. Default: unlimited."""
     message_size_bytes: Annotated[Whole, Field(ge=MIN_MESSAGE_BYTES)] = 1024
-    """Bytes of a message's value, its prefix id;seq;timestamp; included."""
+    """Size of a message's value in bytes, including its prefix id;seq;timestamp;."""
     message_format: MessageFormat = MessageFormat.HEADERS
-    """Where a message carries its identity: in headers, or in the prefix of its value (Body)."""
+    """Location of a message's identity: in headers, or in the prefix of its value (Body)."""
 
     rules = (
         Rule(
@@ -95,7 +94,7 @@ class Load(Model):
 
     @property
     def is_endless(self) -> bool:
-        """Whether it is sent in windows, without end."""
+        """True if the load is sent in windows, without end."""
         return self.duration_seconds == 0
 
     def _breaches(self) -> Iterator[RuleViolation]:
@@ -115,66 +114,69 @@ class ChaosAction(StrEnum):
     """
 
     KILL_DRIVER = "KillDriver"
-    """The driver that owns most source tasks ends as by kill -9."""
+    """Kill the driver that owns most source tasks, as by kill -9."""
     DELETE_DRIVER_POD = "DeleteDriverPod"
-    """Its pod is deleted: it hands over its units."""
+    """Delete the pod of the driver that owns most source tasks. The driver hands over its units."""
     FREEZE_DRIVER = "FreezeDriver"
-    """It is frozen for longer than its Lease, then thawed."""
+    """Freeze the driver that owns most source tasks for longer than its Lease, then resume it."""
     SCALE_DRIVERS = "ScaleDrivers"
-    """The flow's spec.drivers.replicas is changed, and not reverted."""
+    """Change the flow's spec.drivers.replicas. The change is not reverted."""
     KILL_OPERATOR = "KillOperator"
-    """The leading operator ends as by kill -9."""
+    """Kill the leading operator, as by kill -9."""
     ROLL_DRIVERS = "RollDrivers"
-    """All driver pods are replaced, as by kubectl rollout restart."""
+    """Replace all driver pods, as by kubectl rollout restart."""
     KILL_BROKER = "KillBroker"
-    """A broker of a sandbox ends as by kill -9, and stays down."""
+    """Kill a broker of a sandbox, as by kill -9. It stays down."""
     STOP_BROKER = "StopBroker"
-    """It ends in order: its leaderships move first."""
+    """Stop a broker of a sandbox cleanly, so that its leaderships move first."""
     START_BROKER = "StartBroker"
-    """It starts again. This step does not wait for the recovery from the one before."""
+    """Start a broker of a sandbox again. This step does not wait for the recovery from the previous
+    one."""
     RUN_COMMAND = "RunCommand"
-    """A program is run, to break something or to start it again. Nor does this step wait."""
+    """Run a program that injects or ends a fault. This step does not wait for the recovery from the
+    previous one."""
     ADD_TOPIC = "AddTopic"
-    """A topic is created on the source, and the load is also sent to it."""
+    """Create a topic on the source, and send the load to it as well."""
     ADD_PARTITIONS = "AddPartitions"
-    """The load's topics get more partitions on the source, and the load is spread over all."""
+    """Add partitions to the topics of the load on the source. The load is spread over all of
+    them."""
     PAUSE_FLOW = "PauseFlow"
-    """The flow is paused for a while, then resumed."""
+    """Pause the flow for some time, then resume it."""
     DELETE_POD = "DeletePod"
-    """A pod with some labels is deleted, as by kubectl delete pod."""
+    """Delete a pod with the given labels, as by kubectl delete pod."""
     KILL_POD = "KillPod"
-    """The same without a grace period: its processes are killed."""
+    """Delete a pod with the given labels without a grace period, which kills its processes."""
     SCALE_DEPLOYMENT = "ScaleDeployment"
-    """The replicas of a Deployment are changed, and not reverted."""
+    """Change the replicas of a Deployment. The change is not reverted."""
 
     @property
     def is_of_broker(self) -> bool:
-        """Whether it is about a broker: of a sandbox only."""
+        """True if the action is about a broker of a sandbox."""
         return self in {self.KILL_BROKER, self.STOP_BROKER, self.START_BROKER}
 
     @property
     def is_of_machine(self) -> bool:
-        """Whether only ``headrace verify`` can do it, under any mirror."""
+        """True if only ``headrace verify`` can do it, for every kind of mirror."""
         return self.is_of_broker or self is self.RUN_COMMAND
 
     @property
     def is_of_load(self) -> bool:
-        """Whether it changes the load's topics: anywhere, under any mirror."""
+        """True if the action changes the topics of the load. Every kind of mirror supports it."""
         return self in {self.ADD_TOPIC, self.ADD_PARTITIONS}
 
     @property
     def is_of_others(self) -> bool:
-        """Whether it is about pods of a mirror that is not a flow: in a cluster only."""
+        """True if the action is about pods of a mirror that is not a flow, in Kubernetes."""
         return self in {self.DELETE_POD, self.KILL_POD, self.SCALE_DEPLOYMENT}
 
     @property
     def needs_flow(self) -> bool:
-        """Whether it is about a flow."""
+        """True if the action is about a flow."""
         return not (self.is_of_machine or self.is_of_load or self.is_of_others)
 
     @property
     def is_of_pods(self) -> bool:
-        """Whether it needs a mirror in pods."""
+        """True if the mirror must run in pods."""
         return self in {self.DELETE_DRIVER_POD, self.KILL_OPERATOR} or self.is_of_others
 
 
@@ -209,7 +211,7 @@ def _words(actions: tuple[ChaosAction, ...]) -> str:
 
 
 def _step_rules() -> Iterator[Rule]:
-    """Each field is there with its actions, and only with them."""
+    """Yield rules by which each field is set with its actions, and with no others."""
     for field, actions in _FIELDS.items():
         listed = ", ".join(f"'{action}'" for action in actions)
         if field not in _OPTIONAL:
@@ -228,7 +230,7 @@ def _step_rules() -> Iterator[Rule]:
 
 
 class ChaosStep(Model):
-    """One fault that is injected."""
+    """One injected fault."""
 
     action: ChaosAction
     """The fault. DeleteDriverPod, KillOperator, DeletePod, KillPod and ScaleDeployment are for
@@ -241,28 +243,29 @@ class ChaosStep(Model):
     at_seconds: Count | None = None
     """Start the step this number of seconds after the first message."""
     drivers: Annotated[Whole, Field(ge=1, le=1000)] | None = None
-    """ScaleDrivers: the number of drivers from then on."""
+    """ScaleDrivers: the new number of drivers."""
     cluster: Side | None = None
     """KillBroker, StopBroker, StartBroker: the cluster of the broker."""
     broker: Annotated[Whole, Field(ge=1, le=1000)] | None = None
-    """The same: its number in the sandbox; absent: 1."""
+    """KillBroker, StopBroker, StartBroker: the number of the broker in the sandbox. Default: 1."""
     command: Annotated[tuple[Text, ...], Field(min_length=1, max_length=50)] | None = None
-    """RunCommand: the program and its arguments, without a shell. It must end within 30 seconds,
-    with code 0."""
+    """RunCommand: the program and its arguments, without a shell. It must end within 30 seconds
+    with exit code 0."""
 
     partitions: Annotated[Whole, Field(ge=1, le=1000)] | None = None
-    """AddPartitions: how many more each topic of the load gets."""
+    """AddPartitions: the number of partitions to add to each topic of the load."""
     seconds: Annotated[Whole, Field(ge=1, le=86_400)] | None = None
-    """PauseFlow: how long; the recovery time begins when the flow is resumed."""
+    """PauseFlow: the duration of the pause in seconds. The recovery time starts when the flow is
+    resumed."""
     selector: (
         Annotated[dict[NameOfEntry, LabelValue], Field(min_length=1, max_length=20)] | None
     ) = None
-    """DeletePod, KillPod: the labels of the pod, in the test's namespace; of several running ones
-    the first by name."""
+    """DeletePod, KillPod: the labels of the pod in the test's namespace. If several running pods
+    match, the first by name is used."""
     deployment: Name | None = None
-    """ScaleDeployment: its name, in the test's namespace."""
+    """ScaleDeployment: the name of the Deployment in the test's namespace."""
     replicas: Annotated[Whole, Field(ge=0, le=1000)] | None = None
-    """ScaleDeployment: how many it is to have from then on."""
+    """ScaleDeployment: the new number of replicas."""
 
     rules = (
         Rule("has(self.atPercent) != has(self.atSeconds)", _ONE_MOMENT),
@@ -284,7 +287,7 @@ class ChaosStep(Model):
 
 
 class AuditStartMode(StrEnum):
-    """How the first record of an audit is found."""
+    """Choice of the first record of an audit."""
 
     EARLIEST = "Earliest"
     TIMESTAMP = "Timestamp"
@@ -299,7 +302,7 @@ class AuditRecheck(StrEnum):
 
 
 class AuditExamples(StrEnum):
-    """Content of a report about a record that differs."""
+    """Content of the report about a record that differs."""
 
     COORDINATES = "Coordinates"
     HASHES = "Hashes"
@@ -316,7 +319,7 @@ class AuditStart(Model):
     than timestamp. LastAudit: the first record that the last audit with this mode that passed did
     not compare. With partitioning: Preserved only."""
     timestamp: Timestamp | None = None
-    """With mode: Timestamp: the first record that is not older than this moment, in RFC 3339."""
+    """First record that is not older than this time (RFC 3339). Requires mode: Timestamp."""
 
     rules = _TIMESTAMP.rules
 
@@ -331,22 +334,24 @@ _STARTS_FROM_LAST = (
 
 
 class Audit(Model):
-    """Comparison of the records that applications wrote, instead of a load."""
+    """Comparison of records that applications wrote, instead of a load."""
 
     topics: Annotated[tuple[Regex, ...], Field(min_length=1, max_length=1000)] | None = None
-    """Regular expressions; a topic of the source is compared when its whole name matches one. With
-    flowName it may be absent: the topics that the flow copies are then compared. Internal topics
-    and heartbeats are never compared."""
+    """Regular expressions. A topic of the source is compared if one of them matches its whole name.
+    With flowName the default is all topics that the flow copies. Internal topics and heartbeats are
+    never compared."""
     exclude: Annotated[tuple[Regex, ...], Field(max_length=1000)] = ()
-    """Regular expressions; a topic that matches one is not compared. Wins over topics."""
+    """Regular expressions. A topic that one of them matches is not compared. Takes precedence over
+    topics."""
     start_from: AuditStart = AuditStart()
-    """The first record that is compared in each partition."""
+    """First record to compare in each partition."""
     recheck: AuditRecheck = AuditRecheck.SAMPLE
-    """With startFrom.mode: LastAudit, the records of earlier audits that are read again to find
-    later changes: a random hundredth (Sample) or all of them (Full)."""
+    """Part of the records of earlier audits that is compared again to find later changes: a random
+    hundredth (Sample) or all records (Full). Applies only to startFrom.mode: LastAudit."""
     examples: AuditExamples = AuditExamples.COORDINATES
     """Content of the report about records that differ: their offsets on both sides (Coordinates),
-    and also hashes of the parts that differ (Hashes). Keys and values are never in a report."""
+    or offsets and hashes of the differing parts (Hashes). A report never contains keys or
+    values."""
 
     rules = (
         Rule(
@@ -358,7 +363,7 @@ class Audit(Model):
 
     @property
     def is_incremental(self) -> bool:
-        """Whether the audit continues after the last one."""
+        """True if the audit continues after the last one."""
         return self.start_from.mode is AuditStartMode.LAST_AUDIT
 
     def _breaches(self) -> Iterator[RuleViolation]:

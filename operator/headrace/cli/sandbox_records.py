@@ -53,7 +53,7 @@ def produce(topic: str, cluster: str | None, sandbox: str | None, partitions: in
     """
     where = _spec(selected_clusters(sandbox, cluster)[0])
     if Admin(where).create_topic(topic, partitions):
-        click.echo(f"Topic {topic} was not there: created on {where.alias}.", err=True)
+        click.echo(f"Topic {topic} did not exist. It was created on {where.alias}.", err=True)
     if sys.stdin.isatty():
         click.echo("Each line becomes a record; Ctrl-D ends.", err=True)
 

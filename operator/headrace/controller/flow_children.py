@@ -129,7 +129,7 @@ class Provisioner:
                 return Provided(blocked)
             self._failures[name] = self._failures.get(name, 0) + 1
             if self._failures[name] >= _REPORTED_FROM:
-                message = f"{error}; it is tried again, and units are assigned all the same"
+                message = f"{error}; the operator tries again, and continues to assign units"
                 self._readiness[name] = Readiness.reconciling(Reason.NOT_APPLIED, message)
             return Provided(self._readiness.get(name), error)
         self._readiness.pop(name, None)

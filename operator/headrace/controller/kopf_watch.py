@@ -90,8 +90,8 @@ async def watch_owned(
         )
     except Exception as error:
         raise Unavailable(
-            f"the operator could not go on watching what flows own: {error}; it has to be started "
-            "again, as its Deployment does"
+            f"the operator can no longer watch the objects of flows: {error}; it has to be "
+            "restarted, which its Deployment does"
         ) from error
 
 

@@ -303,7 +303,7 @@ class Locator:
             self._away(error)
         else:
             if not earliest <= position <= latest:
-                where = f"{at} of {self._cluster.name}: offset {position} is not there"
+                where = f"{at} of {self._cluster.name}: offset {position} does not exist"
                 held = f"from {earliest} to {latest - 1}" if latest > earliest else "no offsets"
                 self._stop(source, OffsetGone(at, position, f"{where}, the log holds {held}"))
                 return

@@ -227,7 +227,7 @@ class Tail:
                 tried = f"read {self._at} of {self._cluster.name} from offset {self._offset} on"
                 if outcome is FetchOutcome.OUT_OF_RANGE:
                     await self._to_the_first()
-                    raise Retriable(f"could not {tried}: it is not there")
+                    raise Retriable(f"could not {tried}: the offset does not exist")
                 if outcome is FetchOutcome.MOVED:
                     raise Retriable(f"could not {tried}: its leader moved")
                 if outcome is not FetchOutcome.FETCHED:

@@ -157,7 +157,7 @@ def _serve(line: socket.socket, start: DriverSettings) -> None:
             case "stop":
                 break
             case "closed":
-                log.warning("the herder is gone: stopping", driver=identity.name)
+                log.warning("the herder has ended: stopping", driver=identity.name)
                 break
     _stop(workers)
 

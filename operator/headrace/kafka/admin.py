@@ -349,7 +349,7 @@ def ensure_topic(
         found = admin.describe([topic]).get(topic)
     where = f"topic {topic} on {admin.name}"
     if found is None:
-        raise Retriable(f"{where} is being made by somebody else: trying again")
+        raise Retriable(f"{where} is being created by another process: trying again")
     if found.partitions != partitions:
         raise Fatal(
             f"{where} has {found.partitions} partitions, and must have {partitions}, {because}: "

@@ -209,10 +209,9 @@ def _trust_advice(cluster: ClusterAccess, error: ssl.SSLCertVerificationError) -
     if error.verify_code == 10:  # X509_V_ERR_CERT_HAS_EXPIRED
         return "have the brokers' certificate renewed"
     trusted = cluster.spec.tls.trusted_certificates if cluster.spec.tls else ()
-    named = ", ".join(map(str, trusted))
+    named = ", ".join(map(str, trusted)) or "not set: the system certificates apply"
     return (
-        f"{cluster.field}.tls.trustedCertificates ({named or 'none: those of the system'}) must "
-        "hold the authority that signed it"
+        f"{cluster.field}.tls.trustedCertificates ({named}) must hold the authority that signed it"
     )
 
 

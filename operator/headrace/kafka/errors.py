@@ -51,10 +51,10 @@ _DAMAGED = (
 )
 # Errors that only an administrator can correct. A retry would fail again.
 _FATAL = {
-    KafkaError.TOPIC_AUTHORIZATION_FAILED: "grant the principal rights on this topic",
-    KafkaError.GROUP_AUTHORIZATION_FAILED: "grant the principal rights on this group",
-    KafkaError.CLUSTER_AUTHORIZATION_FAILED: "grant the principal rights on the cluster",
-    KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "grant rights on the transactional id",
+    KafkaError.TOPIC_AUTHORIZATION_FAILED: "grant the principal permissions on this topic",
+    KafkaError.GROUP_AUTHORIZATION_FAILED: "grant the principal permissions on this group",
+    KafkaError.CLUSTER_AUTHORIZATION_FAILED: "grant the principal permissions on the cluster",
+    KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "grant permissions on the transactional id",
     KafkaError.MSG_SIZE_TOO_LARGE: "raise max.message.bytes of the topic on that cluster",
     KafkaError.RECORD_LIST_TOO_LARGE: "raise max.message.bytes of the topic on that cluster",
     KafkaError.INVALID_RECORD: "the broker refused the record: its log names the rule",

@@ -58,10 +58,11 @@ def request_token(oauth: OAuth, field: str, secret: str, trusted: str) -> Token:
         status, body = _post(oauth, field, secret, trusted)
     except ssl.SSLCertVerificationError as error:
         named = ", ".join(map(str, oauth.trusted_certificates))
+        named = named or "not set: the system certificates apply"
         raise TokenUnavailable(
             f"the certificate of the token endpoint {oauth.token_endpoint} is refused: "
             f"{error.verify_message.rstrip('.')}; {field}.trustedCertificates "
-            f"({named or 'none: those of the system'}) must hold the authority that signed it"
+            f"({named}) must hold the authority that signed it"
         ) from None
     except (OSError, http.client.HTTPException, ValueError) as error:
         raise TokenUnavailable(

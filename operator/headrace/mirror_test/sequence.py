@@ -121,7 +121,7 @@ class Activity(StrEnum):
     REPORTED = "the verifier has reported"
     CHAOS_FAILED = "nothing was sent: the Job of chaos was not ready"
     REHEARSAL_FAILED = "nothing was sent: the Job of the rehearsal was not ready"
-    LOAD_LOST = "the producer's Job is gone: nobody knows what was sent"
+    LOAD_LOST = "the producer's Job was deleted: it is unknown what was sent"
     UNREPORTED = "the verifier ended without a report"
 
     @property

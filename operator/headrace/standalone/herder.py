@@ -183,7 +183,7 @@ class StandaloneHerder:
         """
         ready = [one.name for one in self._fleet.ready()]
         if driver not in ready:
-            why = "is leaving" if self._fleet.get(driver) else "is not there"
+            why = "is leaving" if self._fleet.get(driver) else "does not exist"
             raise InvalidSpec(f"driver {driver} {why}; there are {', '.join(ready) or 'none'}")
         self._placement.pin(task_id(task), driver)
 

@@ -170,15 +170,15 @@ class Reload:
                 was, now = getattr(known.spec, side).alias, getattr(flow.spec, side).alias
                 if was != now:
                     raise InvalidSpec(
-                        f"flow {name}: spec.{side}.alias: {was} -> {now}: it is immutable, topics "
-                        "and progress bear it; make another flow instead"
+                        f"flow {name}: spec.{side}.alias: {was} -> {now}: it is immutable, as "
+                        "topic names and progress contain it; create another flow instead"
                     )
             was, now = known.spec.offsets.mode, flow.spec.offsets.mode
             if was != now:
                 raise InvalidSpec(
                     f"flow {name}: spec.offsets.mode: {was} -> {now}: it "
-                    "is immutable, what is on the target has offsets of the one kind; make another "
-                    "flow, to other topics, instead"
+                    "is immutable, as the target topics have offsets of one mode; create another "
+                    "flow with other target topics instead"
                 )
 
     async def _apply(self, name: str, flow: ReplicationFlow) -> bool:

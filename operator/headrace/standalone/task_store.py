@@ -91,7 +91,7 @@ class TaskStore:
         name = task.metadata.name
         now = self._tasks.get(name)
         if now is None:
-            raise TaskConflict(f"{name} is gone")
+            raise TaskConflict(f"{name} no longer exists")
         if now.metadata.resource_version != task.metadata.resource_version:
             raise TaskConflict(f"{name} changed since it was read", now)
         before = now.status

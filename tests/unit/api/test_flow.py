@@ -277,7 +277,7 @@ def test_what_a_user_set_stays_known() -> None:
                     {"orders": "users"},
                     'spec.replicationPolicy.renames.orders: got "users", must be another name: '
                     "the source's "
-                    "users is copied, too, and keeps its name; rename it, or exclude it in "
+                    "users is also copied, and keeps its name; rename it, or exclude it in "
                     "spec.topics",
                 ),
                 (

@@ -50,7 +50,7 @@ def test_an_error_in_a_watch_ends_it_with_a_sentence(
             monkeypatch.setenv("KUBECONFIG", str(file))
             await watch_owned((), lambda kind, object, deleted: None)
 
-    with pytest.raises(Unavailable, match=r"what flows own: .*no leader of etcd"):
+    with pytest.raises(Unavailable, match=r"the objects of flows: .*no leader of etcd"):
         asyncio.run(test())
 
 

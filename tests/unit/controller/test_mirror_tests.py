@@ -813,7 +813,7 @@ def test_the_load_is_never_sent_again() -> None:
     started = decide(read(), jobs=probe)
     step = decide(after(read(), started), jobs=probe)
     assert (step.start, step.status.verdict) == (None, Verdict.INCONCLUSIVE)
-    assert "the producer's Job is gone" in message(step)
+    assert "the producer's Job was deleted" in message(step)
 
 
 @pytest.mark.parametrize("phase", [MirrorTestPhase.RUNNING, MirrorTestPhase.VERIFYING])

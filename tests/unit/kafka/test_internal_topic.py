@@ -46,7 +46,7 @@ def test_one_that_is_not_visible_yet_is_awaited(
     cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(cluster, "create_topic", lambda *_, **__: False)
-    with pytest.raises(Retriable, match="is being made by somebody else"):
+    with pytest.raises(Retriable, match="is being created by another process"):
         ensure(cluster)
 
 

@@ -269,7 +269,7 @@ def test_a_rehearsed_fail_over_has_its_groups() -> None:
     assert "rehearsal-7 1,200 3 0" in text
     assert "Fail-over delivered again 0 a group, skipped 0 by all groups" in text
     assert (
-        "fail-over in 5.2 s: 1 groups went on at the target, 3 messages delivered again, 0 skipped"
+        "fail-over in 5.2 s: 1 groups resumed at the target, 3 messages delivered again, 0 skipped"
     ) in summary(found, Path("report.html"))
 
 

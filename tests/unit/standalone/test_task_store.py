@@ -83,7 +83,7 @@ def test_a_deleted_unit_is_gone_for_its_holder(store: TaskStore, unit: Replicati
     store.put_tasks(connector, TaskType.SOURCE_TASK, {0: ()})
     task = next(t for t in store.of_flow("orders") if t.spec.type is TaskType.SOURCE_TASK)
     store.put_tasks(connector, TaskType.SOURCE_TASK, {})
-    with pytest.raises(TaskConflict, match="is gone") as conflict:
+    with pytest.raises(TaskConflict, match="no longer exists") as conflict:
         store.write_status(task, held("driver-1", "aaa", 1))
     assert conflict.value.current is None
 

@@ -121,7 +121,7 @@ def _return_groups(there: FlowContext, found: Survey, *, dry_run: bool) -> None:
     if not there.spec.checkpoints.enabled:
         return
     returned = return_groups(there, found, dry_run=dry_run)
-    verb = "would go on" if dry_run else "goes on"
+    verb = "would resume" if dry_run else "resumes"
     for (group, at), offset in sorted(returned.moved.items()):
         click.echo(f"Group {group} {verb} at {at.topic}/{at.partition} {offset}.", err=True)
     for (group, at), how in sorted(returned.kept.items()):

@@ -190,7 +190,7 @@ def summary(result: Result, page: Path) -> str:
     if result.rehearsal and result.rehearsal.seconds is not None:
         groups = result.rehearsal.groups
         lines.append(
-            f"  fail-over in {result.rehearsal.seconds:.1f} s: {len(groups)} groups went on at the "
+            f"  fail-over in {result.rehearsal.seconds:.1f} s: {len(groups)} groups resumed at the "
             f"target, {sum(one.reread for one in groups):,} messages delivered again, "
             f"{sum(one.skipped for one in groups):,} skipped"
         )

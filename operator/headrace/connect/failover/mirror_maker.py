@@ -278,8 +278,8 @@ def plan_import(context: FlowContext, mirror: MirrorMaker, *, again: bool) -> Im
         at = min(known)
         raise InvalidSpec(
             f"flow {context.name} has copied {at} before, to offset "
-            f"{_offset(before[at])}: go on with the flow, or, if MirrorMaker 2 has copied on from "
-            "there since, add --again"
+            f"{_offset(before[at])}: resume the flow, or, if MirrorMaker 2 has copied more records "
+            "since then, add --again"
         )
     offsets = find_offsets(context, partitions)
     for error in offsets.failed.values():
@@ -291,7 +291,7 @@ def plan_import(context: FlowContext, mirror: MirrorMaker, *, again: bool) -> Im
         if position is not None and position > end:
             raise InvalidSpec(
                 f"MirrorMaker 2 has copied {at} to offset {position}, and it ends at {end} on "
-                f"{context.source.name}: the topic was made again, or is of another cluster"
+                f"{context.source.name}: the topic was created again, or belongs to another cluster"
             )
         # MirrorMaker 2 begins a partition without a stored offset at the start of the log.
         begins = start if position is None else position

@@ -308,6 +308,6 @@ def _explained(context: FlowContext, done: str) -> Iterator[None]:
     except HeadraceError as error:
         raise Fatal(
             f"writes to topics of {context.source.name} cannot be {done}: {error}. It needs the "
-            "rights Describe and Alter on that cluster (`kafka-acls.sh --add --cluster --operation "
-            "Alter --operation Describe`), and an authorizer there"
+            "permissions Describe and Alter on that cluster (`kafka-acls.sh --add --cluster "
+            "--operation Alter --operation Describe`), and an authorizer there"
         ) from error

@@ -271,8 +271,7 @@ def _store(context: FlowContext, entries: Mapping[TopicPartition, Progress]) -> 
     for at, one in entries.items():
         there = context.stored(at)
         if there is None or there.owner != one.owner:
-            who = there.owner if there else "nobody"
-            raise Retriable(f"{who} took {at} meanwhile: stop the flow first, then try again")
+            raise Retriable(f"{_conflict(at, there)}: stop the flow first, then try again")
 
 
 class Beginning(NamedTuple):
@@ -330,4 +329,9 @@ def store_beginnings(
     for at in beginnings:
         stored = context.stored(at)
         if stored is None or stored.owner != owner:
-            raise Fatal(f"{stored.owner if stored else 'nobody'} took {at} meanwhile: stop that")
+            raise Fatal(f"{_conflict(at, stored)}: stop that process")
+
+
+def _conflict(at: TopicPartition, stored: Progress | None) -> str:
+    who = stored.owner if stored else "another process"
+    return f"{who} claimed {at} at the same time"

@@ -112,7 +112,7 @@ def check_internal_topics(
 def _exactly(subject: str, found: int, wanted: int) -> Finding:
     if found == wanted:
         return Finding(Location.TARGET, subject, "partitions", CheckResult.OK)
-    why = f"{found}, and must be {wanted}: delete it, and it is made again"
+    why = f"{found}, and must be {wanted}: delete it, and headrace creates it again"
     return Finding(Location.TARGET, subject, "partitions", CheckResult.MISSING, why)
 
 

@@ -220,7 +220,7 @@ class Ownership:
             except TaskConflict as conflict:
                 now = conflict.current
                 if now is None:
-                    raise OwnershipLost(f"{self.name} is gone") from conflict
+                    raise OwnershipLost(f"{self.name} no longer exists") from conflict
                 owner = (now.status.driver_incarnation, now.status.epoch)
                 # The object contains our claim, whose response was lost.
                 ours = now.status.driver_incarnation == self.driver.incarnation

@@ -91,7 +91,7 @@ class TaskSplit:
         )
         changed = _others_wrote(published, before)
         if changed:
-            self._log.warning("put right what somebody else changed", tasks=changed)
+            self._log.warning("restored tasks that another client had changed", tasks=changed)
         if changed or after.tasks != before.tasks:
             self._publish(after)
             self._log.info(

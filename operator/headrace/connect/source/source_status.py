@@ -316,8 +316,8 @@ def _foreign_writer(state: Mapping[TopicPartition, Reached]) -> tuple[Condition,
             type=ConditionType.FOREIGN_WRITER,
             status=ConditionStatus.TRUE,
             reason=Reason.UNEXPECTED_OFFSET,
-            message=f"unexpected target offsets, by partition: {unexpected}; somebody else writes "
-            "to the target topic, or an owner that was given up wrote late",
+            message=f"unexpected target offsets, by partition: {unexpected}; another client writes "
+            "to the target topic, or a lost owner wrote late",
         ),
     )
 

@@ -224,11 +224,11 @@ def plan_rebuild(context: FlowContext, partitions: Set[TopicPartition]) -> Rebui
     copy = context.target.describe([topic]).get(topic)
     if source is None:
         raise InvalidSpec(
-            f"{context.source.name} has no topic {name} any more: {topic} could not be made again"
+            f"{context.source.name} has no topic {name} any more: {topic} could not be copied again"
         )
     if copy is None:
         raise InvalidSpec(
-            f"{context.target.name} has no topic {topic}: the flow makes it, and copies all of it"
+            f"{context.target.name} has no topic {topic}: the flow creates it, and copies all of it"
         )
     _check_not_failed_over(context, partitions)
     theirs = {at: target_partition(context, at) for at in partitions}

@@ -35,8 +35,7 @@ def prepare_dead_letter_topic(context: FlowContext, on_target: Collection[str]) 
     except HeadraceError as error:
         return (
             f"{error}. Create spec.onRecordError.deadLetterTopic yourself, with a "
-            "max.message.bytes above that "
-            "of the topics that are copied: refused records wait for it"
+            "larger max.message.bytes than the copied topics have: refused records wait for it"
         )
     return ""
 
@@ -106,7 +105,7 @@ def _grow(
         factor = context.spec.target.replication_factor or -1
         config = AS_GIVEN if context.preserved else None
         if not context.target.create_topic(topic, wanted, factor, config=config):
-            raise Retriable(f"topic {topic} was created by somebody else meanwhile: trying again")
+            raise Retriable(f"topic {topic} was created by another process: trying again")
     log.info("target topic ready", topic=topic, partitions=wanted, before=existing)
 
 

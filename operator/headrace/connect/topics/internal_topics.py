@@ -75,7 +75,7 @@ class TopicTail:
             self.close()
             raise Retriable(
                 f"topic {self._at.topic} on {self._admin.name} ends at {end}, and was read to "
-                f"{self._position}: it was made again"
+                f"{self._position}: it was deleted and created again"
             )
         tried = f"read topic {self._at.topic} on {self._admin.name}"
         received_s = reported_s = self._clock.monotonic()

@@ -270,22 +270,22 @@ def sentence(context: FlowContext, at: TopicPartition, loss: Loss) -> str:
 _OUTCOMES = {
     LossAction.STOPPED: (
         "the partition is stopped: set spec.onDataLoss to Restart (copy it again from the earliest "
-        "offset) or Continue (go on behind the loss), reset the partition (`headrace flow reset`), "
+        "offset) or Continue (resume after the loss), reset the partition (`headrace flow reset`), "
         "or exclude the topic"
     ),
     LossAction.RESTARTED: "copied again from the earliest offset (spec.onDataLoss: Restart)",
-    LossAction.CONTINUED: "gone on behind it (spec.onDataLoss: Continue)",
+    LossAction.CONTINUED: "resumed after the loss (spec.onDataLoss: Continue)",
 }
 
 
 _OF_PRESERVED = {
     LossAction.STOPPED: (
-        "the partition is stopped, as its copy could not go on with the same offsets "
+        "the partition is stopped, because its copy could not keep the source's offsets "
         "(spec.offsets.mode: Preserved): have {there} on {target} copied again, by `headrace flow "
         "rebuild`, or exclude the topic"
     ),
     LossAction.RESTARTED: "copied again from there on (spec.offsets.mode: Preserved)",
-    LossAction.CONTINUED: "gone on behind it",
+    LossAction.CONTINUED: "resumed after the loss",
 }
 
 
@@ -318,8 +318,8 @@ def _recreated_on_source(context: FlowContext, at: TopicPartition, loss: Loss) -
     seen = f" (at least to offset {loss.last})" if loss.last >= loss.first else ""
     return (
         f"topic {at.topic} on {context.source.name} has another topic id than the topic that was "
-        f"copied: what the old partition {at.partition} held from offset {loss.first} on{seen} is "
-        "lost, as far as it was not copied before that was noticed (possible causes: the topic was "
+        f"copied: records of the old partition {at.partition} from offset {loss.first} on{seen} "
+        "are lost, unless they were copied before this was noticed (possible causes: the topic was "
         "deleted and created again, or the cluster was set up again)"
     )
 
@@ -328,8 +328,8 @@ def _deleted_on_source(context: FlowContext, at: TopicPartition, loss: Loss) -> 
     topic = f"topic {at.topic} on {context.source.name} was deleted"
     if loss.last < loss.first:
         return (
-            f"{topic}: what its partition {at.partition} held from offset {loss.first} on was not "
-            "copied, and is lost"
+            f"{topic}: records of its partition {at.partition} from offset {loss.first} on were "
+            "not copied, and are lost"
         )
     return (
         f"{topic}: offsets {loss.first} to (at least) {loss.last} of its partition {at.partition} "
@@ -340,10 +340,10 @@ def _deleted_on_source(context: FlowContext, at: TopicPartition, loss: Loss) -> 
 def _truncated_on_target(context: FlowContext, at: TopicPartition, loss: Loss) -> str:
     target = target_partition(context, at)
     return (
-        f"{target} on {context.target.name} went on at offset {loss.first}, but all below "
-        f"{loss.last + 1} were acknowledged: offsets {loss.first} to {loss.last} are gone from the "
-        "target (possible causes: an unclean election, a request that deleted records, or a disk "
-        "that was lost or restored)"
+        f"{target} on {context.target.name} continued at offset {loss.first}, but all "
+        f"offsets below {loss.last + 1} were acknowledged: offsets {loss.first} to {loss.last} are "
+        "missing from the target (possible causes: an unclean election, a request that deleted "
+        "records, or a disk that was lost or restored)"
     )
 
 
@@ -351,7 +351,7 @@ def _recreated_on_target(context: FlowContext, at: TopicPartition, loss: Loss) -
     offsets = f"its offsets 0 to {loss.last}, " if loss.last >= 0 else ""
     return (
         f"topic {context.policy.target_topic(at.topic)} on {context.target.name} has another topic "
-        f"id than the topic that was written: {offsets}all copies of {at} until then, are gone "
+        f"id than the topic that was written: {offsets}all copies of {at} until then, are lost "
         "(possible causes: the topic was deleted and created again, or the cluster was set up "
         "again)"
     )

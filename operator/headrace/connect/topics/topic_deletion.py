@@ -169,8 +169,8 @@ class DeletedTopics:
         if not losses:
             context.progress.purge(map(context.progress_key, stored))
             purged = len(stored)
-            what = "partitions are gone" if exists else "topic is gone"
-            log.info(f"{what}, their progress purged", flow=context.name, topic=topic, n=purged)
+            what = "partitions" if exists else "topic"
+            log.info(f"progress of deleted {what} purged", flow=context.name, topic=topic, n=purged)
         return {at: loss for at, loss in losses.items() if is_shown(loss, now_s)}
 
     def _judge(self, at: TopicPartition, progress: Progress, *, exists: bool) -> Progress | None:

@@ -106,7 +106,7 @@ class TestSettings:
         if test.metadata.namespace == self.refused_namespace:
             return (
                 f"mirror tests are refused in namespace {self.refused_namespace}, which is the "
-                "operator's own: whoever makes one could take the operator's rights"
+                "operator's own: a pod of a test there could use the operator's token"
             )
         if test.spec.spark.image and not self.custom_images:
             return (

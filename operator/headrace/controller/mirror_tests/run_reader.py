@@ -111,7 +111,7 @@ def _read_from(kept: Object) -> Iterator[None]:
         yield
     except (KeyError, ValueError, InvalidSpec) as error:
         raise InvalidSpec(
-            f"ConfigMap {kept['metadata']['name']}, which holds the test as its Jobs have it, "
-            "cannot be read: somebody changed it, or another version made it; delete the test and "
-            "make it again"
+            f"ConfigMap {kept['metadata']['name']}, which stores the test for its Jobs, cannot be "
+            "read: a user changed it, or another version of headrace wrote it; delete the test and "
+            "create it again"
         ) from error

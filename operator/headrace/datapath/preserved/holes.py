@@ -73,8 +73,8 @@ def appended_elsewhere(
     return WrongOffset(
         at,
         offset,
-        f"{what} was appended to {at} on {name} at {base_offset}: from {offset} on offsets are "
-        f"not those of the source; another client writes there; stop it, then {REBUILD}",
+        f"{what} was appended to {at} on {name} at {base_offset}: from {offset} on, offsets "
+        f"differ from the source's; another client writes there; stop it, then {REBUILD}",
     )
 
 
@@ -382,9 +382,9 @@ class Holes:
         return WrongOffset(
             at,
             hole.first,
-            f"{at} on {self._cluster.name} ends at offset {end} behind the markers that were to "
-            f"end at {hole.next}: another client writes there, and from {hole.first} on offsets "
-            f"are not those of the source; stop that client, then {REBUILD}",
+            f"{at} on {self._cluster.name} ends at offset {end} after the markers, not at "
+            f"{hole.next}: another client writes there, and from {hole.first} on, offsets "
+            f"differ from the source's; stop that client, then {REBUILD}",
         )
 
     def _end(self, at: TopicPartition, error: HeadraceError | None) -> None:

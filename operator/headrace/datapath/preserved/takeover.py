@@ -316,10 +316,10 @@ class Starts:
             raise WrongOffset(
                 at,
                 bounds.source_end,
-                f"{at} on {self._target.name} ends at offset {end.offset}, and what is committed "
-                f"of {pair.source} on {self._source.name} at {bounds.source_end}: the source was "
-                "truncated or made again, a fail-over has ended the copy, or another client "
-                f"writes to the target; {REBUILD}",
+                f"{at} on {self._target.name} ends at offset {end.offset}, but the committed "
+                f"records of {pair.source} on {self._source.name} end at {bounds.source_end}: the "
+                "source was truncated or created again, a fail-over has ended the copy, or another "
+                f"client writes to the target; {REBUILD}",
             )
         if end.offset < bounds.source_start:
             return self._padded(pair, end, bounds)

@@ -19,11 +19,11 @@ static int has_instruction(void) { return getauxval(AT_HWCAP) >> 7 & 1; } /* HWC
 static int has_instruction(void) { return 0; }
 #endif
 
-enum { LANE = 512 }; /* The instruction takes three cycles: three lanes of so many bytes at once. */
+enum { LANE = 512 }; /* Bytes of a lane. The instruction takes three cycles, so three lanes run at once. */
 
 static int by_instruction;
-static uint32_t after[8][256];     /* What each byte makes of a checksum, with 0 to 7 zeros behind. */
-static uint32_t moved[2][4][256];  /* What one and two lanes of zeros make of its four bytes. */
+static uint32_t after[8][256];     /* Checksum of each byte, followed by 0 to 7 zeros. */
+static uint32_t moved[2][4][256];  /* Its four bytes after one and two lanes of zeros. */
 
 __attribute__((constructor)) static void make_tables(void) {
     for (uint32_t byte = 0; byte < 256; byte++) {

@@ -23,12 +23,13 @@ const (
 	domain     = "cluster.local."
 	svcDomain  = ".svc." + domain
 	ttlSeconds = 5
-	// What an answer over UDP may be without EDNS (RFC 1035): addresses that do not fit are left out.
+	// Maximum size of an answer over UDP without EDNS (RFC 1035). Addresses that do not fit are omitted.
 	answerBytes, addressBytes = 512, 16
 )
 
-// names resolves Services to IPv4 addresses, by Kubernetes' DNS specification: ClusterIPs, and the
-// pods behind a headless Service with their host names. It knows no other names and asks nobody.
+// names resolves Services to IPv4 addresses, as Kubernetes' DNS specification describes: ClusterIPs,
+// and the pods of a headless Service with their host names. It resolves no other names, and forwards
+// no queries.
 type names struct {
 	services corelisters.ServiceLister
 	slices   discoverylisters.EndpointSliceLister
@@ -134,7 +135,7 @@ func (n names) resolve(name string) (addresses [][4]byte, exists bool) {
 	return addresses, hostname == "" || len(addresses) > 0
 }
 
-// endpoints are the pods behind a headless Service; with a hostname, those that bear it.
+// endpoints returns the addresses of the pods of a headless Service, optionally only with a hostname.
 func (n names) endpoints(service *core.Service, hostname string) (addresses [][4]byte) {
 	of := labels.SelectorFromSet(labels.Set{discovery.LabelServiceName: service.Name})
 	slices, _ := n.slices.EndpointSlices(service.Namespace).List(of)

@@ -1,4 +1,4 @@
-// What a node needs beside the control plane (../main.go), in one static program.
+// Program node contains all parts of a node, apart from the control plane (../main.go).
 // Its first argument names the part: node kubelet --help.
 package main
 

@@ -15,7 +15,7 @@ const removeTimeout = 30 * time.Second
 
 // removePods ends all pods of the container runtime at arguments[0], such as unix:///run/x.sock.
 //
-// Else they stay in the image store's books, which outlive the cluster.
+// Otherwise they stay registered in the image store, which outlives the cluster.
 func removePods(arguments []string) error {
 	if len(arguments) != 1 {
 		return fmt.Errorf("usage: remove-pods ENDPOINT")

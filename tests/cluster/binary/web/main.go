@@ -1,4 +1,4 @@
-// What runs in the pods that try the cluster itself: web serve, web [-within 30s] get URL.
+// Program web runs in the pods that test the cluster itself: web serve, web [-within 30s] get URL.
 package main
 
 import (

@@ -307,7 +307,7 @@ def test_a_fail_over_with_losses_is_refused_until_exactly_these_are_accepted(
         said = say(*command, *refused, code=1)
         assert "The copies of 2 partitions are incomplete" in said
         assert "offsets 5 to 7 are lost" in said
-        assert "its offsets 0 to 4, all copies of orders-0 until then, are gone" in said
+        assert "its offsets 0 to 4, all copies of orders-0 until then, are lost" in said
         assert "of its partition 1 were not copied" in said
     assert (state(herder), scene.stored(P0).switch) == (FlowState.RUNNING, None)
 
@@ -612,7 +612,7 @@ def test_without_the_right_to_deny_writes_nothing_happens(
     monkeypatch.setattr(scene.source, "add_acls", refuse)
     printed = say("failover", "f", "--deny-writes", code=1)
     assert "writes to topics of east cannot be denied: could not add ACLs" in printed
-    assert "It needs the rights Describe and Alter on that cluster" in printed
+    assert "It needs the permissions Describe and Alter on that cluster" in printed
     assert (state(herder), scene.stored(P0).switch) == (FlowState.RUNNING, None)
 
 
@@ -625,7 +625,7 @@ def test_groups_come_back_to_the_record_that_they_had_reached(say: Say, scene: S
     scene.target.append(COPY, b"new")
     scene.source.append(TOPIC, b"unsent")
     printed = say("flow", "reverse", "f", "--dry-run")
-    assert "Group billing would go on at orders/0 10." in printed
+    assert "Group billing would resume at orders/0 10." in printed
     assert scene.source.committed_by["billing"][P0].offset == 9
     printed = say("flow", "reverse", "f")
     assert "west has 1 offsets (east.orders/0 1) in copies, written since" in printed
@@ -637,7 +637,7 @@ def test_groups_come_back_to_the_record_that_they_had_reached(say: Say, scene: S
 
     # The command may run again after groups have read further.
     scene.target.consumer_commits("audit", copy, 7)
-    assert "Group audit goes on at orders/0 7." in say("flow", "reverse", "f")
+    assert "Group audit resumes at orders/0 7." in say("flow", "reverse", "f")
     scene.source.consumer_commits("audit", P0, 3)  # of consumers on the source
     scene.source.not_committable["billing"] = GroupActive("it has members")
     scene.source.committed_by["billing"][P0] = Committed(9, "")

@@ -297,7 +297,7 @@ def test_what_does_not_fit_is_refused_with_a_sentence(say: Say, scene: Scene) ->
     assert "several connectors from east: mm2, second" in refused()
     mirrored(scene, 11, name="mm2")
     why = refused("--connector", "mm2")
-    assert "to offset 11, and it ends at 10 on east: the topic was made again" in why
+    assert "to offset 11, and it ends at 10 on east: the topic was created again" in why
     scene.target.delete_topic(COPY)
     assert "west has no topic east.orders: spec.replicationPolicy must" in refused(
         "--connector", "mm2"

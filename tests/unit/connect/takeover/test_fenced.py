@@ -195,7 +195,7 @@ def test_a_target_whose_log_ends_the_epoch_below_what_it_had_has_lost_records(ma
     second.restore_pool.run()
     second.guard(second.task.advance)
     assert second.stops(P0)
-    assert "went on at offset 2, but all below 5 were acknowledged" in second.error
+    assert "continued at offset 2, but all offsets below 5 were acknowledged" in second.error
     assert fence(second).before == {}, "nothing is compared: a person decides"
 
 

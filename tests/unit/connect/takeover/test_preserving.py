@@ -183,7 +183,7 @@ def test_what_the_target_lost_is_copied_again(scenes: PreservedScenes) -> None:
         scenes.target.producers.clear()
     scenes.begin_again("other")
     scenes.until(lambda: scenes.is_copied(P0) and scenes.cells() == "ab-cd")
-    assert "offsets 2 to 4 are gone from the target" in scenes.scene.lost_data
+    assert "offsets 2 to 4 are missing from the target" in scenes.scene.lost_data
 
 
 def test_a_leader_that_has_nothing_of_the_copy_gets_no_batch_at_another_offset(
@@ -198,7 +198,7 @@ def test_a_leader_that_has_nothing_of_the_copy_gets_no_batch_at_another_offset(
     scenes.target.fault = lambda: next(answers, "")
     scenes.fill("e")
     scenes.until(lambda: scenes.is_copied(P0) and scenes.cells() == "ab-cde")
-    assert "went on at offset 0, but all below 5 were acknowledged" in scenes.scene.lost_data
+    assert "offset 0, but all offsets below 5 were acknowledged" in scenes.scene.lost_data
     assert next(answers, None) is None
 
 

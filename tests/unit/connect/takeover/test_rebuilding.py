@@ -69,7 +69,7 @@ def test_one_partition_is_done_where_its_source_begins_behind_the_copy(scene: Sc
 
 def test_what_is_not_there_is_said(scene: Scene) -> None:
     scene.target.delete_topic(COPY)
-    assert f"west has no topic {COPY}: the flow makes it" in refused(scene)
+    assert f"west has no topic {COPY}: the flow creates it" in refused(scene)
     scene.target.create_topic(COPY, 2)
     scene.source.delete_topic(TOPIC)
     assert f"east has no topic {TOPIC} any more" in refused(scene)

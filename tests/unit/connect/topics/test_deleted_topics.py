@@ -269,7 +269,7 @@ def test_a_partition_that_is_gone_after_a_stop_is_named_without_its_end(scene: S
     for _ in range(2):
         discover(scene, deleted, P0)
     said = sentence(scene.context, P1, deleted.losses[P1])
-    assert "what its partition 1 held from offset 1 on was not copied, and is lost" in said
+    assert "records of its partition 1 from offset 1 on were not copied, and are lost" in said
     assert sorted(deleted.losses) == [P1]
     again = DeletedTopics(scene.context)
     discover(scene, again, P0)

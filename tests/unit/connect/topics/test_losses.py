@@ -123,8 +123,8 @@ def test_a_log_that_the_broker_calls_truncated_is_lost_data_whatever_it_holds_no
 @pytest.mark.parametrize(
     ("side", "said"),
     [
-        ("source", "what the old partition 0 held from offset 1 on is lost"),
-        ("target", "its offsets 0 to 0, all copies of orders-0 until then, are gone"),
+        ("source", "records of the old partition 0 from offset 1 on are lost"),
+        ("target", "its offsets 0 to 0, all copies of orders-0 until then, are lost"),
     ],
 )
 def test_a_topic_that_is_created_again_under_a_running_task_is_lost_data(
@@ -275,7 +275,7 @@ def test_copies_that_are_gone_from_the_target_are_lost_data(
     following.restore_pool.run()
     following.guard(following.task.advance)
     assert following.stops(P0)
-    assert "offsets 1 to 1 are gone from the target (possible causes:" in following.error
+    assert "offsets 1 to 1 are missing from the target (possible causes:" in following.error
 
 
 def test_copies_that_are_lost_while_running_are_lost_data_for_every_instance(
@@ -289,7 +289,7 @@ def test_copies_that_are_lost_while_running_are_lost_data_for_every_instance(
     scene.recover()
     scene.observe()
     assert scene.stops(P0)
-    assert "offsets 1 to 2 are gone from the target" in scene.error
+    assert "offsets 1 to 2 are missing from the target" in scene.error
     assert (scene.position(), len(scene.copies())) == (3, 4), "the log's end hides the loss now"
     following = scenes(P0, kafka=scene.kafka)
     following.task.activate()

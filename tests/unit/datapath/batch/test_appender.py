@@ -330,7 +330,7 @@ def test_a_missing_right_is_reported(appending: Appending, target: FakeTarget) -
     appending.until_done()
 
     assert isinstance(appending.failed[0], RefusedForGood)
-    assert "grant the principal rights on this topic" in str(appending.failed[0])
+    assert "grant the principal permissions on this topic" in str(appending.failed[0])
 
 
 def test_a_damaged_batch_is_never_appended(appending: Appending, target: FakeTarget) -> None:

@@ -142,7 +142,7 @@ def test_an_offset_that_is_gone_is_a_problem(reading: Reading, source: FakeSourc
     gone = reading.problems[0]
     assert isinstance(gone, OffsetGone)
     assert (gone.offset, gone.diverged_at) == (7, None)
-    assert "offset 7 is not there, the log holds no offsets" in str(gone)
+    assert "offset 7 does not exist, the log holds no offsets" in str(gone)
 
 
 def test_an_offset_that_is_there_is_read_without_its_epoch(
@@ -231,7 +231,7 @@ def test_an_old_broker_that_knows_no_such_epoch_is_asked_for_its_offsets(
     old_reading.until(lambda: old_reading.batches and old_reading.problems)
 
     assert old_reading.batches == {0: [(0, 1)]}
-    assert "offset 7 is not there" in str(old_reading.problems[1])
+    assert "offset 7 does not exist" in str(old_reading.problems[1])
 
 
 def test_a_topic_that_was_created_again_is_a_problem(reading: Reading, source: FakeSource) -> None:
@@ -260,7 +260,7 @@ def test_a_missing_right_is_a_problem_of_its_partition(
     reading.until(lambda: reading.problems and 1 in reading.batches)
 
     assert isinstance(reading.problems[0], Fatal)
-    assert "grant the principal rights" in str(reading.problems[0])
+    assert "grant the principal permissions" in str(reading.problems[0])
 
 
 def test_a_damaged_log_is_a_problem_with_partition_and_offset(

@@ -279,7 +279,7 @@ def test_what_an_earlier_owner_sent_is_noticed_behind_the_end_that_was_found(lan
     [problem] = lanes.until(lanes.lane.problems)
     assert isinstance(problem.error, WrongOffset)
     assert problem.error.offset == 5
-    assert "ends at offset 7 behind the markers that were to end at 6" in str(problem.error)
+    assert "ends at offset 7 after the markers, not at 6" in str(problem.error)
     assert (lanes.acknowledged(), lanes.log) == (5, "abcdef-")
 
 

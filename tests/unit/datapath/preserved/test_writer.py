@@ -152,7 +152,7 @@ def test_a_foreign_record_before_data_stops_the_partition(writing: Writing) -> N
     assert isinstance(error, WrongOffset)
     assert (error.at, error.offset) == (AT, 2)
     assert "what the source holds at offset 2 was appended to orders-0 on west" in str(error)
-    assert "at 3: from 2 on offsets are not those of the source" in str(error)
+    assert "at 3: from 2 on, offsets differ from the source's" in str(error)
     assert writing.written == [2]
     writing.append(5, 6)  # on a partition that has stopped
     assert writing.written == [2]
@@ -168,6 +168,6 @@ def test_a_foreign_record_in_a_hole_stops_the_partition(writing: Writing) -> Non
     [error] = writing.errors
     assert isinstance(error, WrongOffset)
     assert error.offset == 2
-    assert "ends at offset 5 behind the markers that were to end at 4" in str(error)
+    assert "ends at offset 5 after the markers, not at 4" in str(error)
     assert writing.log[-1] is None  # nothing follows the markers
     assert writing.released == 2
