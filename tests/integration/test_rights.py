@@ -331,7 +331,7 @@ def test_operator(chart: Installed) -> None:
     chart.may_not(operator, *changes)
     chart.may_not(operator, *changes, "create leases", namespace=chart.name, name=ACCOUNT)
     assert chart.may(operator, "update leases", name=ACCOUNT)
-    chart.may_not(operator, "delete replicationtasks", "update replicationtasks/status")
+    chart.may_not(operator, "update replicationtasks/status")
     chart.is_refused(operator, *READ)
     chart.is_refused(operator, *RUN)
     role = ("create", "role", "mine", "--verb=get", "--resource=secrets")

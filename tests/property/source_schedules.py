@@ -313,7 +313,7 @@ class Schedule:
             self._scene.recover()
             self._scene.commit()
             assert self._scene.stops(source), f"{at} lost copies"
-            assert "gone from the target" in self._scene.error
+            assert "missing from the target" in self._scene.error
             assert self._offset(source) == before, "progress went on behind a loss"
             self._die()
 

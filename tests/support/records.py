@@ -17,6 +17,7 @@ from headrace.api import ClusterAccess
 from headrace.api.partitions import TopicPartition
 from headrace.errors import Retriable
 from headrace.kafka import Admin, Position, assign, make_consumer, make_producer
+from headrace.kafka.patience import patiently
 
 
 class Record(NamedTuple):
@@ -64,8 +65,10 @@ def unique(word: str) -> str:
 def make_topic(cluster: ClusterAccess, name: str, partitions: int, **config: str) -> str:
     """Create a topic and wait until its partitions can be used."""
     admin = Admin(cluster, _ANSWER_S)
-    admin.create_topic(name, partitions, config=config)
-    admin.offsets([TopicPartition(name, n) for n in range(partitions)], Position.LATEST)
+    # A broker that starts again may end the first request.
+    patiently(lambda: admin.create_topic(name, partitions, config=config))
+    ats = [TopicPartition(name, n) for n in range(partitions)]
+    patiently(lambda: admin.offsets(ats, Position.LATEST))
     return name
 
 
