@@ -26,27 +26,27 @@ limit.
 
 
 class ObjectMeta(Model):
-    """Kubernetes' metadata; standalone uses the name only."""
+    """Kubernetes' metadata. Standalone flows use only the name."""
 
     name: Name
-    """Name of the object: a DNS subdomain, one of its kind in a namespace; of a flow or a test at
-    most 52 characters long."""
+    """Name of the object: a DNS subdomain that is unique for its kind in the namespace. The name of
+    a flow or a test has at most 52 characters."""
     namespace: Label = "default"
     """Namespace of the object."""
     labels: dict[str, str] = Field(default_factory=dict)
-    """Labels, for selecting objects."""
+    """Labels, by which objects are selected."""
     annotations: dict[str, str] = Field(default_factory=dict)
-    """Annotations, for tools and people."""
+    """Annotations, for tools and users."""
     uid: str | None = None
-    """Identity of this very object, written by the API server."""
+    """Unique identity of this object, written by the API server."""
     resource_version: str | None = None
     """Version of the object's state, written by the API server."""
     generation: Count | None = None
-    """Counts the changes of the spec, written by the API server."""
+    """Number of changes of the spec, written by the API server."""
     creation_timestamp: Timestamp | None = None
-    """When the object was created, written by the API server."""
+    """Time of the object's creation, written by the API server."""
     deletion_timestamp: Timestamp | None = None
-    """When the object is to be deleted, written by the API server."""
+    """Time at which the object is deleted, written by the API server."""
     deletion_grace_period_seconds: Count | None = None
     """Seconds that a deletion may take, written by the API server."""
     finalizers: tuple[str, ...] = ()
@@ -70,9 +70,9 @@ class ConditionType(StrEnum):
     """Subject of a condition."""
 
     READY = "Ready"
-    """Everything that was asked for is done, and nothing failed."""
+    """The spec is fulfilled, and nothing has failed."""
     RECONCILING = "Reconciling"
-    """Work towards the spec is under way."""
+    """headrace works towards the spec."""
     STALLED = "Stalled"
     """The flow waits until a user changes something."""
     DATA_LOSS_DETECTED = "DataLossDetected"
@@ -82,23 +82,23 @@ class ConditionType(StrEnum):
     RECORDS_LEFT_OUT = "RecordsLeftOut"
     """The target refused records: they were skipped, or written to the dead-letter topic."""
     PARTITION_CONTESTED = "PartitionContested"
-    """Another flow, or another run of this one, also copies partitions of this flow."""
+    """Another flow, or another run of this flow, also copies partitions of this flow."""
     TRANSACTION_HANGING = "TransactionHanging"
-    """A transaction on the source stays open: nothing behind its first record can be copied."""
+    """A transaction on the source stays open. Records after its first record cannot be copied."""
     TOMBSTONES_AT_RISK = "TombstonesAtRisk"
     """A compacted topic may have dropped deletions before they were copied."""
     RECORDS_MAY_REPEAT = "RecordsMayRepeat"
     """An earlier owner could not be fenced, or records were copied again."""
     PROGRESS_NOT_STORED = "ProgressNotStored"
-    """The target has not stored progress for a while: what is copied may be repeated."""
+    """The target has not stored progress for some time. Copied records may be repeated."""
     VERIFICATION_FAILED = "VerificationFailed"
-    """A batch that was made of several had other records: earlier ones may be wrong."""
+    """A batch that was joined from several had other records. Earlier batches may also be wrong."""
     BANDWIDTH_USED_UP = "BandwidthUsedUp"
     """Reads wait for spec.bandwidth, for at least half of the last 10 s."""
     ASSIGNMENT_FAILED = "AssignmentFailed"
-    """The assignor failed: the assignment in force stays."""
+    """The assignor failed. The previous assignment stays in force."""
     DRIVER_UNRESPONSIVE = "DriverUnresponsive"
-    """A live driver did not release units in time: they were taken from it."""
+    """A live driver did not release units in time, and the operator took them from it."""
     DRIVERS_AVAILABLE = "DriversAvailable"
     """On Kubernetes: as many drivers are alive as the spec asks for."""
     RECONCILIATION_PAUSED = "ReconciliationPaused"
@@ -108,10 +108,10 @@ class ConditionType(StrEnum):
     OBJECTS_CONTESTED = "ObjectsContested"
     """On Kubernetes: another manager changes objects of the flow again and again."""
     PARTITIONS_PAUSED = "PartitionsPaused"
-    """Partitions of the source are not copied, as spec.pausedPartitions asks."""
+    """Partitions of the source are not copied, because spec.pausedPartitions names them."""
     PARTITIONS_RESET = "PartitionsReset"
-    """Partitions were copied again from spec.startFrom on, as the annotation headrace.dev/reset
-    asks; False when it asks for something that cannot be."""
+    """Partitions were copied again from spec.startFrom, as the annotation headrace.dev/reset
+    requires. False if the annotation requires something impossible."""
     REQUIREMENTS_MISSING = "RequirementsMissing"
     """Permissions or settings that the flow needs are missing; headrace check lists them."""
     TOPIC_DELETION = "TopicDeletion"
@@ -119,9 +119,10 @@ class ConditionType(StrEnum):
     TOPIC_CONFIGS_REFUSED = "TopicConfigsRefused"
     """With spec.topicConfigs: the target refuses settings of topics, which therefore differ."""
     SOURCE_STILL_WRITTEN = "SourceStillWritten"
-    """After a planned fail-over, a producer still writes to the source: nothing copies that."""
+    """A producer still writes to the source after a planned fail-over. These records are not
+    copied."""
     CAUGHT_UP = "CaughtUp"
-    """A task: all records that were on the source when it began are on the target."""
+    """All records that were on the source when the task began are on the target."""
 
 
 class ConditionStatus(StrEnum):
@@ -133,14 +134,14 @@ class ConditionStatus(StrEnum):
 
 
 class Reason(StrEnum):
-    """Why a condition has its status."""
+    """Reason for the status of a condition."""
 
     RUNNING = "Running"
     """Every task runs."""
     STARTING = "Starting"
     """Tasks are being created, placed or restored."""
     TASK_FAILED = "TaskFailed"
-    """At least one task failed; its lastError says why."""
+    """At least one task failed. Its lastError has the reason."""
     NO_DRIVERS = "NoDrivers"
     """There is no driver to run the tasks."""
     DRIVERS_ALIVE = "DriversAlive"
@@ -148,47 +149,48 @@ class Reason(StrEnum):
     DRIVERS_MISSING = "DriversMissing"
     """Fewer drivers are alive than the spec asks for."""
     NOT_PLACED = "NotPlaced"
-    """The assignor failed; the message names it and the error."""
+    """The assignor failed. The message names it and the error."""
     REVOKE_NOT_ACKNOWLEDGED = "RevokeNotAcknowledged"
     """The message names the drivers, and the units that were taken from them."""
     STOPPED = "Stopped"
     """The flow is stopped, as spec.state asks."""
     STOPPING = "Stopping"
-    """The flow is to stop; drivers release their units."""
+    """The flow is stopping, and drivers release their units."""
     INVALID_SPEC = "InvalidSpec"
-    """The operator cannot parse the object, or cannot carry out its spec in a cluster; the message
+    """The operator cannot parse the object, or cannot fulfil its spec on Kubernetes. The message
     names the field."""
     FORBIDDEN = "Forbidden"
-    """The operator lacks a right; the message names it."""
+    """The operator lacks a permission. The message names it."""
     REFUSED = "Refused"
-    """The API server refuses an object that the flow needs; the message is its own."""
+    """The API server refuses an object that the flow needs. The message is the API server's."""
     NOT_APPLIED = "NotApplied"
-    """An object that the flow needs could not be applied three times in a row, and is retried;
-    units are assigned nevertheless.
-    """
+    """The operator failed three times in a row to apply an object that the flow needs. It retries,
+    and continues to assign units."""
     NAME_TAKEN = "NameTaken"
-    """An object that the flow or the test needs exists already and has another owner."""
+    """An object that the flow or the test needs already exists and has another owner."""
     PODS_NOT_READY = "PodsNotReady"
-    """New driver pods do not become ready; the message names one, and why."""
+    """New driver pods do not become ready. The message names one of them and the reason."""
     CHANGED_AGAIN = "ChangedAgain"
-    """Another manager repeats changes that the operator reverts; the message names it."""
+    """Another manager repeats changes that the operator reverts. The message names it."""
     RECONCILIATION_PAUSED = "ReconciliationPaused"
     """An annotation keeps the operator from changing what the flow owns."""
     NO_TOPIC_MATCHES = "NoTopicMatches"
     """No topic of the source matches spec.topics."""
     SOURCE_UNREACHABLE = "SourceUnreachable"
-    """The source cluster does not answer, or not about some partitions."""
+    """The source cluster does not respond, or does not respond about some partitions."""
     TARGET_UNREACHABLE = "TargetUnreachable"
-    """The target cluster does not answer, or does not acknowledge records of some partitions."""
+    """The target cluster does not respond, or does not acknowledge records of some partitions."""
     THROTTLED = "Throttled"
-    """A quota of the brokers delays data that the flow needs at its start; the message says how
-    much was read."""
+    """A quota of the brokers delays data that the flow reads at its start. The message has the
+    progress."""
     SECRET_MISSING = "SecretMissing"
-    """A Secret that the flow names, or a key of it, does not exist; recovers when it does."""
+    """A Secret that the flow names, or a key of it, does not exist. The flow recovers when it is
+    created."""
     AUTHENTICATION_FAILED = "AuthenticationFailed"
-    """Brokers refuse user name, password or mechanism; recovers when they accept them."""
+    """Brokers refuse the user name, password or mechanism. The flow recovers when they accept
+    them."""
     TLS_FAILED = "TlsFailed"
-    """No encrypted connection: a certificate that is not trusted, not valid, or not wanted."""
+    """Encrypted connections fail, because a certificate is untrusted, invalid or unexpected."""
     SAME_CLUSTER = "SameCluster"
     """Source and target are one cluster."""
     TARGET_TOPIC_TAKEN = "TargetTopicTaken"
@@ -196,56 +198,58 @@ class Reason(StrEnum):
     REPLICATION_LOOP = "ReplicationLoop"
     """Another flow copies topics of this one back, and this one would copy them again."""
     TARGET_PARTITIONS_TOO_FEW = "TargetPartitionsTooFew"
-    """A target topic has fewer partitions than its source and could not be grown, or the
-    dead-letter topic could not be made."""
+    """A target topic has fewer partitions than its source and could not be extended, or the
+    dead-letter topic could not be created."""
     DATA_LOST = "DataLost"
-    """The message names the offsets that are lost."""
+    """The message names the lost offsets."""
     FAILED_OVER = "FailedOver"
-    """The flow is failed over and is not to run; the message says how to undo or reverse it."""
+    """The flow was failed over and must not run. The message names the commands that undo or
+    reverse it."""
     PARTITION_STOPPED = "PartitionStopped"
-    """A partition is not copied, for an error that does not go away by itself; others are."""
+    """A partition is stopped by a permanent error. Other partitions are copied."""
     UNEXPECTED_OFFSET = "UnexpectedOffset"
-    """An acknowledged offset was not the next one: another writer, or a late duplicate."""
+    """An acknowledged offset was not the expected one, because of another writer or a late
+    duplicate."""
     PAUSED_BY_SPEC = "PausedBySpec"
-    """The message names the partitions that spec.pausedPartitions keeps from being copied."""
+    """The message names the partitions that spec.pausedPartitions pauses."""
     BANDWIDTH_LIMIT = "BandwidthLimit"
     """The message has the flow's spec.bandwidth.bytesPerSecond."""
     RESET_BY_ANNOTATION = "ResetByAnnotation"
     """The message names the partitions that were reset."""
     INVALID_ANNOTATION = "InvalidAnnotation"
-    """The message names an annotation of headrace's whose value is ignored."""
+    """The message names an annotation of headrace whose value is ignored."""
     INVALID_RESET = "InvalidReset"
     """The annotation headrace.dev/reset cannot be read, or names nothing that the flow copies."""
     RECORD_REFUSED = "RecordRefused"
-    """The message names the last record, and why the target refuses it."""
+    """The message names the last record, and the reason why the target refuses it."""
     TRANSACTION_OPEN = "TransactionOpen"
-    """The message names partitions, the offset from which on they wait, and since when."""
+    """The message names partitions, the offset at which they wait, and the time since when."""
     PROGRESS_TOO_OLD = "ProgressTooOld"
-    """The message names partitions, and since when they were not copied."""
+    """The message names partitions, and the time since when they were not copied."""
     TAKE_OVER_NOT_PROVED = "TakeOverNotProved"
-    """The message names partitions, and why records of them may be on the target twice."""
+    """The message names partitions, and the reason why their records may be on the target twice."""
     HELPER_FAULTY = "HelperFaulty"
-    """The helper for small batches made a wrong one, and is not used any more."""
+    """The helper for small batches created a wrong batch, and is no longer used."""
     NOT_ACKNOWLEDGED = "NotAcknowledged"
-    """The message says since when."""
+    """The message has the time since when records are not acknowledged."""
     TAKEN_AGAIN = "TakenAgain"
     """The message names partitions that another owner took repeatedly, and that owner."""
     CHECK_FAILED = "CheckFailed"
     """The message names permissions and settings, as headrace check does."""
     SETTING_REFUSED = "SettingRefused"
-    """The message names each setting that the target refuses, and why."""
+    """The message names each setting that the target refuses, and the reason."""
     DELETION_PENDING = "DeletionPending"
-    """The message names copies whose sources were deleted: they are deleted in time."""
+    """The message names copies whose sources were deleted. They are deleted after the delay."""
     DELETION_DRY_RUN = "DeletionDryRun"
     """The message names copies that would be deleted with spec.topicDeletion.mode: Enabled."""
     DELETION_REFUSED = "DeletionRefused"
-    """The message names copies that are not deleted, and why."""
+    """The message names copies that are not deleted, and the reason."""
     COPIES_DELETED = "CopiesDeleted"
     """The message names copies that were deleted within the last hour."""
     CATCHING_UP = "CatchingUp"
-    """Records that were on the source when the task began are not on the target yet."""
+    """Some records that were on the source when the task began are not on the target yet."""
     CAUGHT_UP = "CaughtUp"
-    """All of these records are on the target."""
+    """All records that were on the source when the task began are on the target."""
     WAITING_FOR_FLOW = "WaitingForFlow"
     """The flow under test does not exist, or is not Ready yet."""
     TEST_RUNNING = "TestRunning"
@@ -253,31 +257,32 @@ class Reason(StrEnum):
     TEST_PASSED = "TestPassed"
     """All messages arrived, within the budgets."""
     TEST_FAILED = "TestFailed"
-    """The test exceeded a budget: see the counts, then the report."""
+    """The test exceeded a budget. The counts and the report have the details."""
     TEST_INCONCLUSIVE = "TestInconclusive"
-    """The test could not be carried out to its end: it says nothing about the mirror."""
+    """The test could not be completed, and has no result about the mirror."""
     UNSCHEDULABLE = "Unschedulable"
-    """A pod of a mirror test fits on no node; the message says what it asks for."""
+    """A pod of a mirror test fits on no node. The message has its resource requests."""
     IMAGE_NOT_PULLED = "ImageNotPulled"
     """The image of a mirror test's pods cannot be pulled."""
     OUT_OF_MEMORY = "OutOfMemory"
-    """A pod of a mirror test took more memory than spec.spark allows it."""
+    """A pod of a mirror test used more memory than spec.spark allows."""
     EVICTED = "Evicted"
-    """A node had no room left for a pod of a mirror test."""
+    """A node evicted a pod of a mirror test because of a lack of resources."""
     POD_FAILED = "PodFailed"
-    """A pod of a mirror test does not start, or ended with an error; the message says why."""
+    """A pod of a mirror test does not start, or ended with an error. The message has the reason."""
     SCHEDULED = "Scheduled"
     """The next run starts at the time that the message names."""
     SUSPENDED = "Suspended"
     """No further runs start while spec.suspend is true."""
     WRITTEN_AFTER_FAIL_OVER = "WrittenAfterFailOver"
-    """The message names partitions, numbers of offsets, since when, and the producers."""
+    """The message names partitions, numbers of offsets, the time of the first write, and the
+    producers."""
     REVERSE_FLOW_RUNS = "ReverseFlowRuns"
-    """A flow copies from the target into topics of the source: the watch of the source has ended.
-    """
+    """A flow copies from the target into topics of the source, so the watch of the source has
+    ended."""
     SOURCE_CHANGED = "SourceChanged"
-    """A topic was deleted and created again: offsets in the old one are not valid in the new one.
-    """
+    """A topic was deleted and created again. Offsets of the old topic are not valid in the new
+    one."""
 
     @classmethod
     def _missing_(cls, value: object) -> "Reason | None":
@@ -301,11 +306,11 @@ class Condition(Model):
     status: ConditionStatus
     """True, False or Unknown."""
     reason: Reason
-    """One word for why, made for machines."""
+    """Reason for the status as one word, for programs."""
     message: str = ""
-    """A sentence for people: what is the matter, and what to do."""
+    """Message for users: the problem, and the action to take."""
     last_transition_time: Annotated[Timestamp | None, REQUIRED_BY_SERVER] = None
-    """When the status last changed."""
+    """Time of the last change of the status."""
     observed_generation: Count | None = None
     """The metadata.generation that the condition describes."""
 
@@ -318,4 +323,5 @@ def _ours(conditions: Any) -> Any:
 
 
 Conditions = Annotated[tuple[Condition, ...], Field(max_length=64), BeforeValidator(_ours), BY_TYPE]
-"""One a type. In a cluster, tools may keep some of their own beside them: those are not read."""
+"""Conditions, one for each type. On Kubernetes, tools may add their own, which headrace does not
+read."""
