@@ -28,7 +28,7 @@ from headrace.mirror_test import (
     documents,
     local_slots,
 )
-from headrace.toolchain import local_spark
+from headrace.toolchain.spark import local_spark
 from headrace_spark import flags, job_documents, messages, producer, verify_job
 from headrace_spark import probe as watching
 from headrace_spark.audit.judging import judged as audit_of_topics

@@ -1,7 +1,7 @@
 """Spark session of a job, its clocks, output, phases and versions.
 
 Only settings that the jobs require for correct results or speed are set here. The master, memory
-and jars are set by spark-submit, or by ``headrace.toolchain.local_spark``, so the same scripts run
+and jars are set by spark-submit, or by ``toolchain.spark.local_spark``, so the same scripts run
 in local mode and on a cluster.
 """
 

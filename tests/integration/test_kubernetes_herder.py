@@ -396,9 +396,8 @@ def in_process(made: Scene) -> Iterator[Worker]:
     client = asyncio.run_coroutine_threadsafe(
         connect_by_file("driver me", str(made.kubeconfig)), loop
     ).result(WITHIN_S)
-    get = client.get(FLOW, made.namespace, made.name)
-    found = asyncio.run_coroutine_threadsafe(get, loop).result(WITHIN_S)
-    assert found
+    listed = client.list(FLOW, made.namespace, fields=f"metadata.name={made.name}")
+    (found,) = asyncio.run_coroutine_threadsafe(listed, loop).result(WITHIN_S)
     flow = parse(ReplicationFlow, found)
     worker = Worker(flow, KubernetesHerder(client, loop, flow), DriverIdentity("me", "1"))
     try:

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from cluster.api_server import ApiServer
 from cluster.kubectl import KubectlError
+from support.manifests import NOWHERE
 from support.operators import ACCOUNT, Operator, Resources, give_rights, running_operator
 
 Wait = Callable[..., Any]
@@ -354,7 +355,7 @@ def test_a_test_whose_job_is_refused_can_be_mended_until_it_begins(
             "patch", "mtest/nightly", "--type=merge", "-p", json.dumps({"spec": spec})
         )
 
-    nowhere = {"podTemplate": {"nodeSelector": {"disk": "no value of a label"}}}
+    nowhere = {"podTemplate": {"affinity": NOWHERE}}
     resources.apply(TEST | {"spec": TEST["spec"] | nowhere})
     stalled = wait_until(lambda: condition(resources, "Stalled"))
     assert (stalled["reason"], stages.there()) == ("Refused", set())

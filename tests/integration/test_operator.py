@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from cluster.api_server import ApiServer, OwnApiServer
-from support.manifests import mirror_test_of_another
+from support.manifests import NOWHERE, mirror_test_of_another
 from support.operators import ROOT, Operator, Resources, give_rights, running_operator
 from support.patience import Unchanged
 
@@ -310,11 +310,9 @@ def test_mirror_tests_are_taken_up_when_their_definition_comes_and_flows_do_not_
 def test_a_pod_template_that_the_api_server_refuses_is_stalled_with_its_words(
     operator: Operator, resources: Resources, wait_until: Wait
 ) -> None:
-    resources.apply(
-        flow(drivers={"podTemplate": {"tolerations": [{"key": "not a key", "operator": "Exists"}]}})
-    )
+    resources.apply(flow(drivers={"podTemplate": {"affinity": NOWHERE}}))
     wait_until(lambda: ready(resources), until=partial(eq, ("False", "Refused")))
-    assert "not a key" in resources.condition("orders", "Stalled")["message"]
+    assert "nodeSelectorTerms" in resources.condition("orders", "Stalled")["message"]
 
 
 def test_children_go_with_their_flow_also_while_no_operator_runs(

@@ -120,7 +120,10 @@ def test_commands_on_objects(
         annotations = resources.get("rtask", unit_name)["metadata"]["annotations"]
         assert "headrace.dev/restart" in annotations
         resources.kubectl("annotate", f"rtask/{unit_name}", "headrace.dev/restart-")
-    run("fail-over", "kubectl patch rflow/orders")
+    patch = 'kubectl patch rflow/orders --type=merge -p \'{"spec": {'
+    run("fail-over", f'{patch}"sourceWatch"')
+    assert resources.flow(name)["spec"]["sourceWatch"]["enabled"]
+    run("fail-over", f'{patch}"state"')
     assert resources.flow(name)["spec"]["state"] == "Stopped"
 
     _create_kind(shell, "kafkamirrormaker2s.kafka.strimzi.io", "KafkaMirrorMaker2", "kmm2")

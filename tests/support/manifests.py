@@ -12,6 +12,11 @@ Say = Callable[[object], list[str]]
 EAST: Document = {"alias": "east", "bootstrapServers": "east:9092"}
 WEST: Document = {"alias": "west", "bootstrapServers": "west:9092"}
 
+NOWHERE: Document = {
+    "nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": []}}
+}
+"""Affinity that the API server refuses in a pod, and not in a manifest of headrace."""
+
 SERVER_DEFAULTS: Document = {
     "replicationPolicy.type": "Default",
     "delivery.mode": "AtLeastOnce",

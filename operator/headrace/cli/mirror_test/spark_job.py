@@ -15,7 +15,7 @@ from headrace import logs
 from headrace.errors import Fatal
 from headrace.host import spawn
 from headrace.mirror_test import HEAP_MIB, JAVA_OPTIONS, Stage, local_slots
-from headrace.toolchain import local_spark
+from headrace.toolchain.spark import local_spark
 
 Event = dict[str, Any]
 
