@@ -16,7 +16,7 @@ class CopyState(StrEnum):
     COPYING = "Copying"
     """The partition is read, and its records are sent."""
     PAUSED = "Paused"
-    """Nothing is read. Acknowledgements of sent records count."""
+    """The partition is not read. Acknowledgements of sent records count."""
     DRAINING = "Draining"
     """The partition leaves the lane. Nothing is read. Acknowledgements of sent records count."""
     STOPPED = "Stopped"

@@ -63,7 +63,7 @@ class TransactionStage(StrEnum):
     COMMITTING = "Committing"
     """Progress is appended, the commit is requested, and its markers are awaited."""
     LOST = "Lost"
-    """Nothing more can be committed. The next owner ends the transaction."""
+    """The lane can no longer commit. The next owner ends the transaction."""
 
 
 STAGES: Mapping[TransactionStage, Set[TransactionStage]] = {
