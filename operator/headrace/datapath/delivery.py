@@ -139,17 +139,48 @@ class LaneParts:
     """Returns the state of a partition's copy."""
 
 
-class AtLeastOnce:
+class Translating:
+    """Hooks of modes whose copies have other offsets than the source."""
+
+    copies_spans = True
+
+    def __init__(self, parts: LaneParts) -> None:
+        self._parts = parts
+
+    def readable(self, ats: Set[TopicPartition]) -> Set[TopicPartition]:
+        return ats
+
+    def take(
+        self,
+        partition: OpenPartition,
+        found: Iterable[Found],
+        held: HeldResponse,
+        changes: TopicChanges,
+        *,
+        singly: bool,
+    ) -> None:
+        self._parts.passing.take(partition, found, held, changes, singly=singly)
+
+    def drain(self, at: TopicPartition) -> None:
+        """Do nothing: everything that was read is sent."""
+
+    def forget(self, target: TopicPartition) -> None:
+        """Do nothing: the appender keeps the sequences of its partitions."""
+
+    def retire(self) -> None:
+        """Do nothing: the next owner fences the identities."""
+
+
+class AtLeastOnce(Translating):
     """Mode without transactions: acknowledged records count as copied.
 
     Each partition is written with an identity that later owners can fence, or with the lane's own.
     """
 
-    copies_spans = True
     transactions = None
 
     def __init__(self, parts: LaneParts) -> None:
-        self._parts = parts
+        super().__init__(parts)
         self._appender: Appender | None = None
         self._identities: dict[TopicPartition, ProducerIdentity] = {}
 
@@ -194,32 +225,9 @@ class AtLeastOnce:
         if self._appender is not None:
             self._appender.begin(target, identity)
 
-    def readable(self, ats: Set[TopicPartition]) -> Set[TopicPartition]:
-        return ats
-
-    def take(
-        self,
-        partition: OpenPartition,
-        found: Iterable[Found],
-        held: HeldResponse,
-        changes: TopicChanges,
-        *,
-        singly: bool,
-    ) -> None:
-        self._parts.passing.take(partition, found, held, changes, singly=singly)
-
     def append(self, target: TopicPartition, outgoing: Outgoing | Span) -> None:
         assert self._appender is not None
         self._appender.append(target, outgoing)
-
-    def drain(self, at: TopicPartition) -> None:
-        """Do nothing: everything that was read is sent."""
-
-    def forget(self, target: TopicPartition) -> None:
-        """Do nothing: the appender keeps the sequences of its partitions."""
-
-    def retire(self) -> None:
-        """Do nothing: the next owner fences the identities."""
 
     async def abort(self) -> None:
         """Do nothing, because there is no transaction."""

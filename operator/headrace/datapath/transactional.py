@@ -1,16 +1,13 @@
 """Delivery mode of a lane that copies in transactions, which contain data and progress."""
 
-from collections.abc import Callable, Iterable, Mapping, Set
+from collections.abc import Callable, Mapping
 from functools import partial
 
 from headrace.api import TopicPartition
 from headrace.datapath.append import Appender
-from headrace.datapath.chunk import Found, HeldResponse
 from headrace.datapath.commit import Commits, Committed
-from headrace.datapath.delivery import LaneParts
+from headrace.datapath.delivery import LaneParts, Translating
 from headrace.datapath.lane import CopyFrom, Reached
-from headrace.datapath.partition import OpenPartition
-from headrace.datapath.rebuild import TopicChanges
 from headrace.datapath.resources import run_in
 from headrace.datapath.spans import Outgoing, Span
 from headrace.datapath.transactions import Records, TransactionStage
@@ -19,16 +16,15 @@ from headrace.replication import OwnerProducer
 from headrace.replication.progress import ContiguousRange
 
 
-class InTransactions:
+class InTransactions(Translating):
     """Mode in which committed records count as copied. All partitions have the same writer.
 
     It implements ``Transactional`` for the task's thread.
     """
 
-    copies_spans = True
-
     def __init__(self, parts: LaneParts) -> None:
-        self._parts, self._state = parts, parts.state
+        super().__init__(parts)
+        self._state = parts.state
         self._commits: Commits | None = None
         """Commits of the lane; None before its first partition."""
 
@@ -65,31 +61,8 @@ class InTransactions:
                 wake=parts.reader.wake,
             )
 
-    def readable(self, ats: Set[TopicPartition]) -> Set[TopicPartition]:
-        return ats
-
-    def take(
-        self,
-        partition: OpenPartition,
-        found: Iterable[Found],
-        held: HeldResponse,
-        changes: TopicChanges,
-        *,
-        singly: bool,
-    ) -> None:
-        self._parts.passing.take(partition, found, held, changes, singly=singly)
-
     def append(self, target: TopicPartition, outgoing: Outgoing | Span) -> None:
         self._opened.appender.append(target, outgoing)
-
-    def drain(self, at: TopicPartition) -> None:
-        """Do nothing: the next commit contains what was read."""
-
-    def forget(self, target: TopicPartition) -> None:
-        """Do nothing: the appender keeps the sequences of its partitions."""
-
-    def retire(self) -> None:
-        """Do nothing: the next owner fences the identity."""
 
     async def abort(self) -> None:
         if self._commits is not None:
