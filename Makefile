@@ -20,7 +20,7 @@ export PYTHONDONTWRITEBYTECODE :=
 # Targets are steps of one small machine's work, and their output is read by people: never two at once.
 .NOTPARALLEL:
 .PHONY: help demo demo-k8s check test test-rest test-all e2e cluster-up cluster-down cluster-status bench bench-assign \
-  bench-failover bench-mirror bench-operator bench-preserved bench-verify soak lint style types docs format generate lock wheel images images-test push install-kubernetes bundle sbom clean preflight
+  bench-failover bench-mirror bench-operator bench-preserved bench-verify soak mutations lint style types docs format generate lock wheel images images-test push install-kubernetes bundle sbom clean preflight
 
 help:  ## list the commands
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -111,6 +111,11 @@ bench-failover: $(INSTALLED)  ## fail-overs of one sandbox: what 20 groups read 
 MINUTES := 10
 soak: $(INSTALLED)  ## ten minutes of faults at random, under load: every record is accounted for
 	@$(IN_TESTS) soak$(if $(WIRE),.wire) --minutes $(MINUTES) $(if $(SEED),--seed $(SEED))
+
+# Half an hour or more. Others: make mutations SEED=2 COUNT=10
+COUNT := 40
+mutations: $(INSTALLED)  ## small faults in the product, one at a time: do the unit and property tests find them?
+	@PYTHONPATH=tools $(BIN)/python -m mutations --seed $(or $(SEED),1) --count $(COUNT)
 
 PROSE = PYTHONPATH=tools $(BIN)/python -m prose
 lint: style types  ## check format, style, types, contracts between the rooms, and plain English
