@@ -1,14 +1,13 @@
 """Plan or result of ``headrace failover``, as JSON, as tables and in sentences."""
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import click
 
 from headrace.api import TopicPartition, time_text
-from headrace.cli.flow.failover_groups import group_entries, group_sentences, late_entries
 from headrace.cli.screen.output import show_rows
 from headrace.connect.checkpoint.group_checkpoints import GroupCheckpoints
 from headrace.connect.checkpoint.groups import GroupPartition
@@ -17,10 +16,18 @@ from headrace.connect.failover.switch import Switched
 from headrace.connect.runtime.context import FlowContext
 from headrace.connect.topics.losses import lost_offsets
 from headrace.connect.topics.losses import sentence as loss_sentence
+from headrace.replication import Applied, Precision
 from headrace.sentences import first_few
 
 _Json = dict[str, Any]
 _MAX_LISTED = 5
+_GROUP_NOTES = {
+    Applied.ACTIVE: "left alone: it has members at the target",
+    Applied.FOREIGN: "left alone: consumers of the target have committed",
+    Applied.LATER: "left alone: the group of the target is further already",
+    Applied.REFUSED: "not set: the target refuses it",
+}
+
 _ONCE_RUNNING = "once it runs with spec.state Running, which this command did not set"
 
 
@@ -72,8 +79,8 @@ def document(context: FlowContext, outcome: FailoverResult, *, state_set: bool) 
         "planned": outcome.planned,
         "stateSet": state_set,
         "partitions": [_partition(at, outcome) for at in sorted(found.partitions)],
-        "groups": group_entries(outcome.groups) if outcome.groups else [],
-        "lateCommits": late_entries(outcome.late_commits),
+        "groups": _group_entries(outcome.groups) if outcome.groups else [],
+        "lateCommits": _late_entries(outcome.late_commits),
         "losses": [
             {
                 **lost_offsets(at, one).model_dump(mode="json", by_alias=True),
@@ -192,7 +199,7 @@ def _about_outcome(found: _Json) -> list[str]:
 
 def _sentences(found: _Json) -> list[str]:
     lines = _about_outcome(found)
-    lines += group_sentences(found)
+    lines += _group_sentences(found)
     if not found["planned"]:
         lines.append(
             f"Not copied, as far as it is known: {found['notCopied']:,} offsets. The flow stored "
@@ -244,3 +251,68 @@ def _refusal(losses: Sequence[_Json]) -> str:
         )
     known = "The losses are accepted already" if losses else "No copy is known to be incomplete"
     return f"{known}: leave out --accept-losses."
+
+
+def _group_entries(groups: GroupCheckpoints) -> list[_Json]:
+    """Return the offsets of groups on both clusters as JSON."""
+    left = groups.applier.left
+    return [
+        {
+            "group": position.group,
+            "topic": position.at.topic,
+            "partition": position.at.partition,
+            "sourceOffset": one.source_offset,
+            "translatedOffset": one.target_offset,
+            "targetOffset": (held := left.get(position)),
+            "skipped": None if held is None else max(0, held - one.target_offset),
+            "readAgain": None if held is None else max(0, one.target_offset - held),
+            "exact": groups.precision.get(position) is Precision.EXACT,
+            "note": _GROUP_NOTES.get(groups.applier.found.get(position, Applied.SET), ""),
+        }
+        for position, one in sorted(groups.written.items(), key=lambda item: item[0])
+    ]
+
+
+def _late_entries(late: Mapping[GroupPartition, LateCommit]) -> list[_Json]:
+    """Return the late commits of groups on the source as JSON."""
+    return [
+        {
+            "group": position.group,
+            "topic": position.at.topic,
+            "partition": position.at.partition,
+            "sourceOffset": one.before,
+            "laterOffset": one.after,
+        }
+        for position, one in sorted(late.items())
+    ]
+
+
+def _group_sentences(found: _Json) -> Iterator[str]:
+    """Yield sentences about groups that skip records, read them again, or committed late."""
+    for group in dict.fromkeys(one["group"] for one in found["groups"]):
+        of_group = [one for one in found["groups"] if one["group"] == group]
+        skipped = sum(one["skipped"] or 0 for one in of_group)
+        again = sum(one["readAgain"] or 0 for one in of_group)
+        if skipped or again:
+            would = "would skip" if found["done"] == "dry run" else "skips"
+            yield (
+                f"Group {group} {would} at most {skipped:,} records at the target, and at most "
+                f"{again:,} are read again."
+            )
+    for group in dict.fromkeys(one["group"] for one in found["lateCommits"]):
+        yield _late_commits([one for one in found["lateCommits"] if one["group"] == group])
+
+
+def _late_commits(commits: Sequence[_Json]) -> str:
+    """Return a sentence about the late commits of one group."""
+    changes = [
+        f"{one['topic']}/{one['partition']} from "
+        f"{'none' if one['sourceOffset'] is None else one['sourceOffset']} to {one['laterOffset']}"
+        for one in commits
+    ]
+    count = sum(abs(one["laterOffset"] - (one["sourceOffset"] or 0)) for one in commits)
+    return (
+        f"Group {commits[0]['group']} committed on the source after its offset on the target was "
+        f"set, by {count:,} offsets: {first_few(changes, _MAX_LISTED)}. Stop its clients, "
+        "and run the command again."
+    )
