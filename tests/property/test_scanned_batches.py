@@ -298,7 +298,7 @@ def corpus(folder: Path, changed: int) -> list[Path]:
     logs += [b"".join(plain) + transactional + markers[0], plain[0][:-9], plain[0][:40]]
     logs += [bytes(log_batch(records(3)[::2])), bytes(log_batch([], base_offset=2, last_offset=4))]
     logs += [bytes(message(3, b"k", b"v", magic=magic)) for magic in (0, 1)]
-    heads = [bytes((0, 0, 0, 0)), bytes((2, 1, 0, 0, 5, 1)), bytes((0, 2, 65, 0, 5, 3, 6, 2))]
+    heads = [bytes((0, 0, 0, 0)), bytes((2, 1, 0, 0, 5, 1)), bytes((0, 2, 65, 1, 5, 3, 6, 2))]
     inputs = [head + log for head in heads for log in logs]
     for _ in range(changed):
         made = bytearray(chance.choice(inputs))
