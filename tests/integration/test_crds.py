@@ -1,5 +1,6 @@
 """The API server takes what ``headrace validate`` takes, and refuses what that refuses."""
 
+import re
 from collections.abc import Callable
 from copy import deepcopy
 from pathlib import Path
@@ -22,7 +23,16 @@ from support.manifests import (
     path_of,
     task,
 )
-from support.wrong_manifests import AT_9_S, BAD, HALF, OAUTH, OF_THE_OPERATOR, Bad, source
+from support.wrong_manifests import (
+    AT_9_S,
+    BAD,
+    HALF,
+    OAUTH,
+    OF_THE_OPERATOR,
+    POD_TEMPLATES,
+    Bad,
+    source,
+)
 
 from headrace.api import InvalidManifest, load
 
@@ -107,12 +117,34 @@ def test_what_asks_for_nothing_may_be_written(try_to_create: Create) -> None:
     try_to_create(flow(batchVerification="Disabled", checkpoints={"applyToGroups": True}))
 
 
+@pytest.mark.parametrize(
+    ("document", "field"),
+    [
+        (flow(tasks={"maximum": 3}), "spec.tasks.maximum"),
+        (
+            flow(drivers={"volumes": [{"name": "v", "secret": {"secretName": "a", "name": "a"}}]}),
+            "spec.drivers.volumes[0].secret.name",
+        ),
+        *(
+            (make(template), f"{at}.podTemplate.{field}")
+            for make, at in POD_TEMPLATES
+            for template, field in (
+                ({"affinity": {"nodeAfinity": {}}}, "affinity.nodeAfinity"),
+                (
+                    {"affinity": {"podAntiAffinity": {"required": []}}},
+                    "affinity.podAntiAffinity.required",
+                ),
+                ({"dnsConfig": {"nameserver": ["10.0.0.1"]}}, "dnsConfig.nameserver"),
+            )
+        ),
+    ],
+)
 def test_an_unknown_field_is_refused_by_its_name(
-    try_to_create: Create, say: Callable[[Document], list[str]]
+    try_to_create: Create, say: Callable[[Document], list[str]], document: Document, field: str
 ) -> None:
-    document = flow(tasks={"maximum": 3})
-    assert say(document)
-    with pytest.raises(ApiError, match=r'unknown field "spec\.tasks\.maximum"'):
+    (message,) = say(document)
+    assert message.startswith(f"{field}: unknown field")
+    with pytest.raises(ApiError, match=re.escape(f'unknown field "{field}"')):
         try_to_create(document)
 
 
@@ -138,7 +170,20 @@ GOOD = [
             "podTemplate": {
                 "metadata": {"labels": {"team": "a"}, "annotations": {"a/b": "c"}},
                 "nodeSelector": {"disk": "fast"},
-                "affinity": {"podAntiAffinity": {"anything": [{"at": "all"}]}},
+                "affinity": {
+                    "nodeAffinity": {
+                        "requiredDuringSchedulingIgnoredDuringExecution": {"anything": "at all"}
+                    },
+                    "podAntiAffinity": {
+                        "preferredDuringSchedulingIgnoredDuringExecution": [{"anything": "at all"}]
+                    },
+                },
+                "dnsPolicy": "None",
+                "dnsConfig": {
+                    "nameservers": ["10.0.0.1"],
+                    "searches": ["kafka.svc"],
+                    "options": [{"name": "ndots", "value": "2"}, {"name": "edns0"}],
+                },
                 "tolerations": [{"key": "a", "operator": "Exists", "effect": "NoSchedule"}],
                 "topologySpreadConstraints": [
                     {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"}
@@ -148,6 +193,43 @@ GOOD = [
             },
         }
     ),
+    flow(
+        drivers={
+            "volumes": [
+                {"name": "a", "secret": {"secretName": "a", "optional": True, "defaultMode": 288}},
+                {
+                    "name": "b",
+                    "configMap": {"name": "b", "items": [{"key": "k", "path": "f/k", "mode": 292}]},
+                },
+                {"name": "c", "persistentVolumeClaim": {"claimName": "c", "readOnly": True}},
+                {"name": "d", "emptyDir": {"medium": "Memory", "sizeLimit": "1Gi"}},
+                {"name": "e", "emptyDir": {"sizeLimit": 1048576}},
+                {"name": "f", "csi": {"driver": "a.b.c", "anything": ["at all"]}},
+                {"name": "g", "projected": {"sources": [{"anything": "at all"}]}},
+            ],
+            "resources": {"requests": {"cpu": 0}, "limits": {"hugepages-2Mi": 0}},
+        }
+    ),
+    flow(
+        recordFilter={
+            "headers": {"include": [{"name": "a"}], "exclude": [{"name": "a", "value": "b"}]}
+        }
+    ),
+    *(
+        flow(onRecordError={"action": "DeadLetter", "deadLetterTopic": topic}, **more)
+        for topic, more in (
+            ("orders", {}),
+            ("__dead", {}),
+            ("east.dead", {"topics": {"include": [".*"]}}),
+            ("dead", {"replicationPolicy": {"type": "Identity"}, "topics": {"include": [".*"]}}),
+            ("orders", {"replicationPolicy": {"type": "of-a-plug-in"}}),
+        )
+    ),
+    mirror_test(schedule="0 22-23,0-2 * * sat-sun"),
+    mirror_test(load={"windowSeconds": 600}, successfulTestsHistoryLimit=3),
+    mirror_test(load={"durationSeconds": 0, "windowSeconds": 60}, failedTestsHistoryLimit=9),
+    mirror_test(rehearsal={}, budgets={"rereadPerGroup": 3, "skipped": 0}),
+    mirror_test(budgets={"rereadPerGroup": 0, "skipped": 0}),
     mirror_test(targetTopic="{source}.{topic}", chaos=[]),
     mirror_test(schedule="*/5 1-3 * JAN MON", suspend=True, ttlSecondsAfterFinished=60),
     mirror_test(chaos=[HALF, AT_9_S, HALF], budgets={"duplicated": None, "unequalOffsets": 0}),

@@ -79,6 +79,9 @@ _WHOLE = "must be a whole number"
 _CHOICE = "Unsupported value"
 _PATTERN = "should match"
 _LABEL_VALUE = "a letter or digit at both ends"
+_A_QUANTITY = "must be a quantity as Kubernetes writes it, like 500m, 2 or 1Gi"
+_NO_STEPS: tuple[Document, ...] = ({}, {"chaos": []})
+_MEDIA = 'must be "" or Memory; did you mean Memory?'
 _SPREAD: Document = {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"}
 _VOLUME: Document = {"name": "v", "emptyDir": {}}
 
@@ -1112,6 +1115,111 @@ BAD = [
         "spec.chaos[0].command",
         "must begin with the name of a program",
     ),
+    # Fields without the effect that their user expects.
+    *(
+        Bad(
+            pods({"resources": {"limits": {name: "0"}}}),
+            f"{at}.resources.limits",
+            f"{name} must be above 0: leave it out for no limit",
+        )
+        for pods, at in RESOURCES_OF_PODS
+        for name in (("cpu", "ephemeral-storage") if at == "spec.drivers" else ("cpu",))
+    ),
+    Bad(
+        _drivers({"resources": {"requests": {"ephemeral-storage": -1}}}),
+        "spec.drivers.resources.requests",
+        _A_QUANTITY,
+    ),
+    *(
+        Bad(
+            make({"startFrom": {"mode": "Timestamp", "timestamp": time}}),
+            f"{at}.startFrom.timestamp",
+            "must be in the years 1970 to 2099",
+        )
+        for make, at in ((_flow, "spec"), (lambda audit: mirror_test(audit=audit), "spec.audit"))
+        for time in ("9999-01-01T00:00:00Z", "1969-12-31T23:59:59.999Z", "2100-01-01T00:00:00Z")
+    ),
+    Bad(
+        flow(
+            recordFilter={
+                "headers": {
+                    "include": [{"name": "a", "value": "b"}, {"name": "a"}],
+                    "exclude": [{"name": "b"}, {"name": "a"}],
+                }
+            }
+        ),
+        "spec.recordFilter.headers.exclude",
+        "must not be in include as well: no record with that header would be copied",
+    ),
+    Bad(
+        mirror_test(flowName="x" * 53),
+        "spec.flowName",
+        "may not be more than 52 bytes",
+        ours="must have at most 52 characters",
+    ),
+    *(
+        Bad(
+            mirror_test(load=load),
+            "spec.load.windowSeconds",
+            "needs durationSeconds: 0: another load has no windows",
+        )
+        for load in ({"windowSeconds": 60}, {"windowSeconds": 60, "durationSeconds": 60})
+    ),
+    *(
+        Bad(
+            mirror_test(budgets={field: 3}),
+            f"spec.budgets.{field}",
+            "needs rehearsal: only consumer groups that fail over are judged",
+        )
+        for field in ("rereadPerGroup", "skipped")
+    ),
+    *(
+        Bad(
+            mirror_test(budgets={"recoverySeconds": 3}, **without),
+            "spec.budgets.recoverySeconds",
+            "needs chaos: only a recovery from a fault has a time",
+        )
+        for without in _NO_STEPS
+    ),
+    *(
+        Bad(
+            mirror_test(**{field: 5}),
+            f"spec.{field}",
+            "needs schedule or load.durationSeconds: 0: without one it has no effect",
+        )
+        for field in ("successfulTestsHistoryLimit", "failedTestsHistoryLimit")
+    ),
+    *(
+        Bad(
+            make({"dnsPolicy": "None", "dnsConfig": config}),
+            f"{at}.podTemplate.dnsConfig.nameservers",
+            "is required with dnsPolicy: None",
+        )
+        for make, at in POD_TEMPLATES
+        for config in ({}, {"searches": ["a"]})
+    ),
+    *(
+        Bad(_drivers({"volumes": [{"name": "v"} | kind]}), f"spec.drivers.volumes[0].{at}", *say)
+        for kind, at, *say in (
+            ({"secret": {}}, "secret.secretName", "Required value", "is required"),
+            ({"configMap": {"items": []}}, "configMap.name", "Required value", "is required"),
+            ({"emptyDir": {"sizeLimit": "lots"}}, "emptyDir.sizeLimit", _PATTERN, _A_QUANTITY),
+            ({"emptyDir": {"sizeLimit": -1}}, "emptyDir.sizeLimit", _A_QUANTITY),
+            ({"emptyDir": {"medium": "memory"}}, "emptyDir.medium", _CHOICE, _MEDIA),
+            (
+                {"persistentVolumeClaim": {"claimName": "A"}},
+                "persistentVolumeClaim.claimName",
+                "must be a name as Kubernetes takes it: a-z, 0-9, '-' and '.', a letter or digit "
+                "at both ends",
+            ),
+            (
+                {"secret": {"secretName": "a", "defaultMode": 644}},
+                "secret.defaultMode",
+                _AT_MOST.format(511),
+                "must be at most 511",
+            ),
+        )
+    ),
 ]
 """Manifests that `headrace validate` and the API server refuse."""
 
@@ -1154,5 +1262,33 @@ OF_THE_OPERATOR = [
     mirror_test(chaos=[HALF | {"action": "KillPod", "selector": {"a b": "c"}}]),
     mirror_test(schedule="0 0 30 2 *"),
     mirror_test(schedule="0 0 31 4,6 *"),
+    *(
+        mirror_test(schedule=schedule)
+        for schedule in ("0 5-3 * * *", "50-10/5 * * * *", "0 0 * NOV-FEB *", "0 0 * * fri-mon")
+    ),
+    *(
+        flow(pausedPartitions=[{"topic": "orders", "partitions": partitions}])
+        for partitions in ("0-3,2", "7, 7", "0-3,2-5")
+    ),
+    source(bootstrapServers="a:1, A:1"),
+    mirror_test_of_another(target=WEST | {"bootstrapServers": "a:1,b:2,a:1"}),
+    *(
+        flow(onRecordError={"action": "DeadLetter", "deadLetterTopic": topic}, **more)
+        for topic, more in (
+            ("east.orders", {}),
+            ("east.a.b", {"topics": {"include": ["c", r"a\.b"]}}),
+            ("orders", {"replicationPolicy": {"type": "Identity"}}),
+            (
+                "b",
+                {
+                    "replicationPolicy": {"type": "RenameMap", "renames": {"a": "c"}},
+                    "topics": {"include": ["a", "b"]},
+                },
+            ),
+            ("heartbeats", {}),
+            ("east.heartbeats", {}),
+            ("mm2-headrace-progress.east.internal", {}),
+        )
+    ),
 ]
 """Manifests that CEL cannot judge: `headrace validate` and the operator refuse them."""

@@ -2,13 +2,14 @@
 
 import base64
 import re
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Literal, NamedTuple
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from headrace.api.client_settings import CONFIG_RULES, Compression, config_problem
 from headrace.api.meta import ObjectMeta
@@ -23,6 +24,7 @@ from headrace.api.model import (
     Text,
     Unquoted,
     Whole,
+    refusal,
 )
 
 KEY = r"\.?[-_a-zA-Z0-9][-._a-zA-Z0-9]*"
@@ -276,12 +278,22 @@ class Authentication(Model):
 
 _PORT = r"([1-9]\d{0,3}|[1-5]\d{4}|6[0-4]\d{3}|65[0-4]\d\d|655[0-2]\d|6553[0-5])"
 _SERVER = f" *{_HOST}:{_PORT} *"
+
+
+def _list_each_once(servers: str) -> str:
+    counts = Counter(one.strip().lower() for one in servers.split(","))
+    if twice := [one for one, count in counts.items() if count > 1]:
+        raise refusal(f"must not list {twice[0]} twice")
+    return servers
+
+
 Servers = Annotated[
     str,
     Field(max_length=4096),
     Matching(
         f"{_SERVER}(,{_SERVER})*", "must be host:port, or several of them separated by commas"
     ),
+    AfterValidator(_list_each_once),
 ]
 
 

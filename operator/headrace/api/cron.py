@@ -46,6 +46,24 @@ def _has_a_day(schedule: str) -> str:
     return schedule
 
 
+_NUMBERS = {
+    name: number
+    for names in (_DAYS.split("|"), ["", *_MONTHS.split("|")])
+    for number, name in enumerate(names)
+}
+_SUNDAY_AT_END = 7
+
+
+def _has_no_backward_range(schedule: str) -> str:
+    """Reject a range that runs backwards, as Kubernetes does for a CronJob."""
+    for first, last in re.findall(r"(?i)(?<![#\w])(\d+|[a-z]{3})-(\d+|[a-z]{3})", schedule):
+        start, end = (_NUMBERS.get(one.upper(), one) for one in (first, last))
+        end = _SUNDAY_AT_END if last.upper() == "SUN" else end
+        if int(end) < int(start):
+            raise refusal(f"must not have the range {first}-{last}, which runs backwards")
+    return schedule
+
+
 Cron = Annotated[
     str,
     Field(max_length=256),
@@ -54,5 +72,6 @@ Cron = Annotated[
         "must be a cron schedule of five fields, like 0 * * * *",
     ),
     AfterValidator(_has_a_day),
+    AfterValidator(_has_no_backward_range),
 ]
 """Schedule of five fields, or one of the names that a Kubernetes CronJob supports."""

@@ -178,6 +178,11 @@ def copy_breaches(
             )
 
 
+def _unescaped(pattern: str) -> str:
+    """Return the topic that an expression without operators names."""
+    return re.sub(r"\\([^\w])", r"\1", pattern)
+
+
 _PLUGIN = r"[a-zA-Z0-9]([a-zA-Z0-9._-]*[a-zA-Z0-9])?"
 _POLICIES = ("Default", "Identity", "RenameMap")
 _SPELLING = f"must be spelled {', '.join(_POLICIES[:-1])} or {_POLICIES[-1]}"
@@ -548,6 +553,26 @@ class ReplicationFlowSpec(Model):
             self.topics.exclude,
             self._taken(),
         )
+        yield from self._dead_letter_breaches()
+
+    def _dead_letter_breaches(self) -> Iterator[RuleViolation]:
+        """Yield a breach if refused records would be written to a topic with another use.
+
+        An expression that may also match another topic is no breach: discovery reports the topic.
+        """
+        dead_letters = self.on_record_error.dead_letter_topic
+        if dead_letters is None:
+            return
+        at = ("onRecordError", "deadLetterTopic")
+        policy = self.replication_policy
+        prefix = f"{self.source.alias}{policy.separator}" if policy.type == "Default" else ""
+        copied = {f"{prefix}{name}": name for name in map(_unescaped, self.topics.include)}
+        if is_internal(dead_letters) and dead_letters.endswith("internal"):
+            yield RuleViolation(at, "must not be an internal topic of MirrorMaker 2 or headrace")
+        elif dead_letters in (HEARTBEATS, f"{self.source.alias}{policy.separator}{HEARTBEATS}"):
+            yield RuleViolation(at, "must not be a topic of heartbeats")
+        elif policy.type in _POLICIES and dead_letters in copied.keys() - (policy.renames or {}):
+            yield RuleViolation(at, f"must not be the copy of {copied[dead_letters]}")
 
     def _taken(self) -> dict[str, str]:
         """Names on the target that no renamed topic may have."""

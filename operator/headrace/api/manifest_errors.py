@@ -131,7 +131,7 @@ def format_value(value: object) -> str | None:
 
 def one_of(words: Sequence[str], given: object = None) -> str:
     """Return ``must be A, B or C``, and the choice that a misspelt ``given`` probably meant."""
-    *most, last = words
+    *most, last = (word or '""' for word in words)
     meant = _nearest(given, words) if isinstance(given, str) else None
     listed = f"{', '.join(most)} or {last}" if most else last
     return f"must be {listed}" + (f"; did you mean {meant}?" if meant else "")
@@ -180,6 +180,7 @@ def _given(detail: ErrorDetails, data: Any) -> str | None:
     return format_value(data)
 
 
+_MAX_SUGGESTIONS = 5
 _REMOVED: dict[tuple[Key, ...], str] = {
     ("ReplicationFlow", "spec", "mover"): "unknown field; headrace has one mover now, which needs "
     "no setting: remove the field"
@@ -196,8 +197,10 @@ def _unknown(path: tuple[Key, ...], kind: type[Model]) -> str:
     siblings = [field[-1] for field in known if field[:-1] == around]
     if meant := _nearest(str(name), siblings):
         return f"unknown field; did you mean {path_text((*inside, meant))}?"
-    if elsewhere := [path_text(field) for field in known if field[-1] == name]:
-        return f"unknown field; did you mean {' or '.join(elsewhere)}?"
+    elsewhere = [field for field in known if field[-1] == name]
+    below = [field for field in elsewhere if field[: len(around)] == around]
+    if 0 < len(likely := below or elsewhere) <= _MAX_SUGGESTIONS:
+        return f"unknown field; did you mean {' or '.join(map(path_text, likely))}?"
     return f"unknown field; known here: {', '.join(siblings)}"
 
 

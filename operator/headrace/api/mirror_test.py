@@ -12,11 +12,11 @@ from headrace.api.cluster import BETWEEN_CLUSTERS, ClusterSpec, breaches_between
 from headrace.api.cron import Cron
 from headrace.api.meta import API_VERSION, MAX_NAME_LENGTH, Conditions, ObjectMeta, name_breaches
 from headrace.api.model import (
+    A_NAME,
     Count,
     Flag,
     Matching,
     Model,
-    Name,
     Rule,
     RuleViolation,
     Text,
@@ -178,13 +178,14 @@ class Budgets(Model):
     latency_p99_ms: Count | None = None
     """Maximum latency of 99 % of the messages, in milliseconds. Default: unlimited."""
     recovery_seconds: Count | None = None
-    """Maximum recovery time after each step of chaos, in seconds. Default: unlimited."""
+    """Maximum recovery time after each step of chaos, in seconds. Default: unlimited. Requires
+    chaos."""
     reread_per_group: Count = 0
-    """Maximum number of records that each consumer group reads again after the fail-over. Applies
-    only with rehearsal."""
+    """Maximum number of records that each consumer group reads again after the fail-over. Requires
+    rehearsal."""
     skipped: Count = 0
     """Maximum number of records that all consumer groups together miss after the fail-over.
-    Applies only with rehearsal."""
+    Requires rehearsal."""
 
 
 class Rehearsal(Model):
@@ -212,6 +213,9 @@ _KEYS_MOVE = (
 _NO_ONE_LOG = "needs partitioning: Preserved: an offset is one of a partition"
 _NEEDS_SCHEDULE = "needs schedule: without one it has no effect"
 _NEEDS_REPETITION = "needs schedule or load.durationSeconds: 0: without one it has no effect"
+_NO_CHAOS = "needs chaos: only a recovery from a fault has a time"
+_NO_REHEARSAL = "needs rehearsal: only consumer groups that fail over are judged"
+_PASSED_KEPT, _OTHERS_KEPT = 3, 1
 _NO_ZONE = "must be a time zone of the IANA database, like Europe/Berlin"
 _WITHOUT_END = "!has(self.chaos) || !has(self.load) || !has(self.load.durationSeconds)"
 
@@ -227,7 +231,7 @@ def _is_zone(name: str) -> bool:
 class MirrorTestSpec(Model):
     """Mirror, load and allowed defects."""
 
-    flow_name: Name | None = None
+    flow_name: Annotated[str, Field(max_length=MAX_NAME_LENGTH), A_NAME] | None = None
     """Name of the flow to test. For another mirror, set source and target instead."""
     source: ClusterSpec | None = None
     """Cluster that another mirror reads."""
@@ -267,10 +271,12 @@ class MirrorTestSpec(Model):
     """
     suspend: Flag = False
     """Whether to start no further scheduled runs or windows of an endless load. Kubernetes only."""
-    successful_tests_history_limit: Count = 3
-    """Number of runs or windows to keep that passed."""
-    failed_tests_history_limit: Count = 1
-    """Number of runs or windows to keep that did not pass."""
+    successful_tests_history_limit: Count = _PASSED_KEPT
+    """Number of runs or windows to keep that passed. Requires schedule or load.durationSeconds:
+    0."""
+    failed_tests_history_limit: Count = _OTHERS_KEPT
+    """Number of runs or windows to keep that did not pass. Requires schedule or
+    load.durationSeconds: 0."""
     ttl_seconds_after_finished: Count | None = None
     """Seconds for which the test is kept after its end. If absent, it is kept until a user deletes
     it. Editable at any time. Kubernetes only."""
@@ -394,6 +400,32 @@ class MirrorTestSpec(Model):
             _NEEDS_REPETITION,
             at="suspend",
         ),
+        *(
+            Rule(
+                f"self.?{field}.orValue({usual}) == {usual} || has(self.schedule)"
+                " || self.?load.durationSeconds.orValue(1) == 0",
+                _NEEDS_REPETITION,
+                at=field,
+            )
+            for field, usual in (
+                ("successfulTestsHistoryLimit", _PASSED_KEPT),
+                ("failedTestsHistoryLimit", _OTHERS_KEPT),
+            )
+        ),
+        Rule(
+            "has(self.audit) || !has(self.budgets) || !has(self.budgets.recoverySeconds)"
+            " || size(self.?chaos.orValue([])) > 0",
+            _NO_CHAOS,
+            at="budgets.recoverySeconds",
+        ),
+        *(
+            Rule(
+                f"self.?budgets.{field}.orValue(0) == 0 || has(self.rehearsal)",
+                _NO_REHEARSAL,
+                at=f"budgets.{field}",
+            )
+            for field in ("rereadPerGroup", "skipped")
+        ),
     )
 
     @property
@@ -417,17 +449,25 @@ class MirrorTestSpec(Model):
                 yield RuleViolation(("targetTopic",), _FLOW_HAS_POLICY)
         if self.source and self.target:
             yield from breaches_between(self.source, self.target)
-        if (
-            self.budgets.unequal_offsets is not None
-            and self.partitioning is not Partitioning.PRESERVED
-        ):
-            yield RuleViolation(("budgets", "unequalOffsets"), _NO_ONE_LOG)
         if self.schedule and self.load.is_endless:
             yield RuleViolation(("schedule",), _NO_SCHEDULE)
+        yield from self._budget_breaches()
         yield from self._audit_breaches()
         yield from self._schedule_breaches()
         yield from self._rehearsal_breaches()
         yield from self._chaos_breaches()
+
+    def _budget_breaches(self) -> Iterator[RuleViolation]:
+        """Yield the budgets for which the test has nothing to judge."""
+        budgets = self.budgets
+        if budgets.unequal_offsets is not None and self.partitioning is not Partitioning.PRESERVED:
+            yield RuleViolation(("budgets", "unequalOffsets"), _NO_ONE_LOG)
+        if budgets.recovery_seconds is not None and not (self.chaos or self.audit):
+            yield RuleViolation(("budgets", "recoverySeconds"), _NO_CHAOS)
+        of_groups = {"rereadPerGroup": budgets.reread_per_group, "skipped": budgets.skipped}
+        for field, budget in of_groups.items():
+            if budget and not self.rehearsal:
+                yield RuleViolation(("budgets", field), _NO_REHEARSAL)
 
     def _audit_breaches(self) -> Iterator[RuleViolation]:
         if self.audit is None:
@@ -460,8 +500,15 @@ class MirrorTestSpec(Model):
             for field, given in without_effect.items():
                 if given:
                     yield RuleViolation((field,), _NEEDS_SCHEDULE)
-        if self.suspend and not self.repeats:
-            yield RuleViolation(("suspend",), _NEEDS_REPETITION)
+        if not self.repeats:
+            without_effect = {
+                "suspend": self.suspend,
+                "successfulTestsHistoryLimit": self.successful_tests_history_limit != _PASSED_KEPT,
+                "failedTestsHistoryLimit": self.failed_tests_history_limit != _OTHERS_KEPT,
+            }
+            for field, given in without_effect.items():
+                if given:
+                    yield RuleViolation((field,), _NEEDS_REPETITION)
         if self.time_zone is not None and not _is_zone(self.time_zone):
             yield RuleViolation(("timeZone",), _NO_ZONE)
 

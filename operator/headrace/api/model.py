@@ -10,7 +10,7 @@ import re
 import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime
 from itertools import pairwise
 from typing import Annotated, Any, ClassVar, Final, Literal, Self
 
@@ -283,6 +283,20 @@ def _moment(value: Any) -> Any:
     raise refusal("must be a moment in RFC 3339, like 2026-01-31T12:00:00Z")
 
 
+_FIRST_YEAR, _LAST_YEAR = 1970, 2099
+_OF_RECORDS = Rule(
+    f"self >= timestamp('{_FIRST_YEAR}-01-01T00:00:00Z')"
+    f" && self < timestamp('{_LAST_YEAR + 1}-01-01T00:00:00Z')",
+    f"must be in the years {_FIRST_YEAR} to {_LAST_YEAR}",
+)
+
+
+def _is_of_records(time: datetime) -> datetime:
+    if not _FIRST_YEAR <= time.astimezone(UTC).year <= _LAST_YEAR:
+        raise refusal(_OF_RECORDS.allowed)
+    return time
+
+
 def _as_text(value: Any) -> Any:
     """Kubernetes' int-or-string."""
     if isinstance(value, bool | float):
@@ -316,21 +330,23 @@ Text = Annotated[str, Field(max_length=1024)]
 Unquoted = Annotated[str, Field(max_length=4096), BeforeValidator(_as_text), INT_OR_STRING]
 """Text that may be a whole number without quotes in YAML."""
 Timestamp = Annotated[AwareDatetime, BeforeValidator(_moment)]
+RecordTime = Annotated[
+    Timestamp,
+    AfterValidator(_is_of_records),
+    Extension({RULES: [_OF_RECORDS.as_schema()]}),
+]
+"""Time of a record. Kafka counts from 1970, and negative times have another meaning there."""
 
 Label = Annotated[
     str,
     Field(max_length=63),
     Matching(LABEL, "must be a DNS label: a-z, 0-9 and '-', a letter or digit at both ends"),
 ]
-Name = Annotated[
-    str,
-    Field(max_length=253),
-    Matching(
-        rf"{LABEL}(\.{LABEL})*",
-        "must be a name as Kubernetes takes it: a-z, 0-9, '-' and '.', "
-        "a letter or digit at both ends",
-    ),
-]
+A_NAME = Matching(
+    rf"{LABEL}(\.{LABEL})*",
+    "must be a name as Kubernetes takes it: a-z, 0-9, '-' and '.', a letter or digit at both ends",
+)
+Name = Annotated[str, Field(max_length=253), A_NAME]
 HostName = Annotated[
     str,
     Field(max_length=253),

@@ -18,9 +18,9 @@ from headrace.api.model import (
     Count,
     Model,
     OnlyWith,
+    RecordTime,
     Rule,
     RuleViolation,
-    Timestamp,
     Topic,
 )
 from headrace.api.partitions import TopicPartition
@@ -225,7 +225,7 @@ class StartFrom(Model):
     existed at the first start, and that topics.include matches later, begins at its end. Timestamp:
     the first record that is not older than timestamp. Offsets: the listed offsets. Partitions that
     are not listed begin as with Earliest."""
-    timestamp: Timestamp | None = None
+    timestamp: RecordTime | None = None
     """First record that is not older than this time (RFC 3339). Requires mode: Timestamp."""
     offsets: (
         Annotated[

@@ -57,8 +57,13 @@ _LIKE = 'must be partition numbers like "0-3,7"'
 
 
 def _ranges(text: str) -> str:
+    seen: set[int] = set()
     try:
-        parse_ranges(text)
+        for part in text.split(","):
+            numbers = parse_ranges(part)
+            if again := seen.intersection(numbers):
+                raise ValueError(f"{min(again)} is listed twice")
+            seen.update(numbers)
     except ValueError as error:
         raise refusal(f"{_LIKE}: {error}") from None
     return text

@@ -28,12 +28,14 @@ from headrace.api.model import (
     Unquoted,
     Whole,
 )
-from headrace.api.quantities import Resources
+from headrace.api.quantities import A_QUANTITY, Quantity, Resources
 
 AsInKubernetes = dict[str, JsonValue]
 """Type of Kubernetes whose fields are not listed here."""
+Terms = Annotated[tuple[AsInKubernetes, ...], Field(max_length=100)]
 Labels = Annotated[dict[NameOfEntry, LabelValue], Field(max_length=100)]
 Annotations = Annotated[dict[NameOfEntry, str], Field(max_length=100)]
+FileMode = Annotated[Whole, Field(ge=0, le=0o777)]
 PullPolicy = Literal["Always", "IfNotPresent", "Never"]
 
 
@@ -100,6 +102,69 @@ class EnvVar(Model):
             yield RuleViolation(("valueFrom",), _ONE_VALUE)
 
 
+class KeyToPath(Model):
+    """Kubernetes' KeyToPath: the file of a key."""
+
+    key: SecretKey
+    """Key in the data of the Secret or ConfigMap."""
+    path: Annotated[str, Field(min_length=1, max_length=1024)]
+    """Path of the file in the volume."""
+    mode: FileMode | None = None
+    """Permissions of the file."""
+
+
+class FilesOfKeys(Model):
+    """Common part of Kubernetes' SecretVolumeSource and ConfigMapVolumeSource."""
+
+    items: Annotated[tuple[KeyToPath, ...], Field(max_length=100)] = ()
+    """Keys to mount. Default: all keys, each as a file with its name."""
+    default_mode: FileMode | None = None
+    """Permissions of the files. Default: 420, which is 0644 in octal."""
+    optional: Flag = False
+    """Whether the pod also starts if the object or a key does not exist."""
+
+
+class SecretVolume(FilesOfKeys):
+    """Kubernetes' SecretVolumeSource."""
+
+    secret_name: Name
+    """Name of the Secret."""
+
+
+class ConfigMapVolume(FilesOfKeys):
+    """Kubernetes' ConfigMapVolumeSource."""
+
+    name: Name
+    """Name of the ConfigMap."""
+
+
+class ClaimVolume(Model):
+    """Kubernetes' PersistentVolumeClaimVolumeSource."""
+
+    claim_name: Name
+    """Name of the PersistentVolumeClaim."""
+    read_only: Flag = False
+    """Whether all mounts are read-only."""
+
+
+class EmptyDirVolume(Model):
+    """Kubernetes' EmptyDirVolumeSource."""
+
+    medium: Literal["", "Memory"] | None = None
+    """Storage of the folder: the node's default, or Memory."""
+    size_limit: Quantity | None = None
+    """Maximum size of the folder."""
+
+    rules = (
+        Rule(  # a number has no pattern
+            "!has(self.sizeLimit) || quantity(string(self.sizeLimit))"
+            ".compareTo(quantity('0')) >= 0",
+            A_QUANTITY,
+            at="sizeLimit",
+        ),
+    )
+
+
 VOLUME_KINDS = ("secret", "configMap", "projected", "csi", "persistentVolumeClaim", "emptyDir")
 _ONE_KIND = f"must have exactly one of {', '.join(VOLUME_KINDS)}"
 _OWN_VOLUME = "must not be tmp or begin with secret-: headrace's own volumes have these names"
@@ -110,17 +175,17 @@ class Volume(Model):
 
     name: Label
     """Name of the volume."""
-    secret: AsInKubernetes | None = None
+    secret: SecretVolume | None = None
     """Kubernetes' SecretVolumeSource."""
-    config_map: AsInKubernetes | None = None
+    config_map: ConfigMapVolume | None = None
     """Kubernetes' ConfigMapVolumeSource."""
     projected: AsInKubernetes | None = None
     """Kubernetes' ProjectedVolumeSource, such as a token for another audience."""
     csi: AsInKubernetes | None = None
     """Kubernetes' CSIVolumeSource, such as the Secrets Store driver."""
-    persistent_volume_claim: AsInKubernetes | None = None
+    persistent_volume_claim: ClaimVolume | None = None
     """Kubernetes' PersistentVolumeClaimVolumeSource."""
-    empty_dir: AsInKubernetes | None = None
+    empty_dir: EmptyDirVolume | None = None
     """Kubernetes' EmptyDirVolumeSource."""
 
     rules = (
@@ -407,6 +472,55 @@ class HostAlias(Model):
             yield RuleViolation(("ip",), _NO_ADDRESS)
 
 
+class NodeAffinity(Model):
+    """Kubernetes' NodeAffinity."""
+
+    required_during_scheduling_ignored_during_execution: AsInKubernetes | None = None
+    """Kubernetes' NodeSelector: nodes that the pods need."""
+    preferred_during_scheduling_ignored_during_execution: Terms = ()
+    """Kubernetes' PreferredSchedulingTerms: nodes that are chosen first."""
+
+
+class PodAffinity(Model):
+    """Kubernetes' PodAffinity and PodAntiAffinity."""
+
+    required_during_scheduling_ignored_during_execution: Terms = ()
+    """Kubernetes' PodAffinityTerms that a node must satisfy."""
+    preferred_during_scheduling_ignored_during_execution: Terms = ()
+    """Kubernetes' WeightedPodAffinityTerms: nodes that satisfy them are chosen first."""
+
+
+class Affinity(Model):
+    """Kubernetes' Affinity."""
+
+    node_affinity: NodeAffinity | None = None
+    """Nodes for the pods, by their labels."""
+    pod_affinity: PodAffinity | None = None
+    """Nodes for the pods, near certain pods."""
+    pod_anti_affinity: PodAffinity | None = None
+    """Nodes for the pods, away from certain pods."""
+
+
+class DnsOption(Model):
+    """Kubernetes' PodDNSConfigOption."""
+
+    name: Annotated[Text, Field(min_length=1)]
+    """Name of the option."""
+    value: Text | None = None
+    """Value of the option."""
+
+
+class DnsConfig(Model):
+    """Kubernetes' PodDNSConfig."""
+
+    nameservers: Annotated[tuple[Text, ...], Field(max_length=20)] = ()
+    """IP addresses of name servers."""
+    searches: Annotated[tuple[Text, ...], Field(max_length=32)] = ()
+    """Domains in which host names are searched."""
+    options: Annotated[tuple[DnsOption, ...], Field(max_length=100)] = ()
+    """Options of the resolver."""
+
+
 UnixId = Annotated[Whole, Field(ge=1, le=2**31 - 1)]
 
 
@@ -437,7 +551,7 @@ class PodTemplate(Model):
     """Labels and annotations to add."""
     node_selector: Labels = Field(default_factory=dict)
     """Labels that a node must have."""
-    affinity: AsInKubernetes = Field(default_factory=dict)
+    affinity: Affinity = Affinity()
     """Kubernetes' affinity."""
     tolerations: Annotated[tuple[Toleration, ...], Field(max_length=100)] = ()
     """Taints that the pods tolerate."""
@@ -458,7 +572,7 @@ class PodTemplate(Model):
     """Kubernetes' hostAliases: addresses of brokers that DNS does not resolve."""
     dns_policy: Literal["ClusterFirst", "Default", "ClusterFirstWithHostNet", "None"] | None = None
     """Kubernetes' dnsPolicy."""
-    dns_config: AsInKubernetes = Field(default_factory=dict)
+    dns_config: DnsConfig = DnsConfig()
     """Kubernetes' dnsConfig."""
     termination_grace_period_seconds: Annotated[Whole, Field(ge=1, le=3600)] | None = None
     """Seconds between TERM and KILL. Default: 30. A driver needs about 5 to hand over its units."""
@@ -469,16 +583,17 @@ class PodTemplate(Model):
 
     rules = (
         Rule(
-            "self.?dnsPolicy.orValue('') != 'None' || has(self.dnsConfig)",
+            "self.?dnsPolicy.orValue('') != 'None'"
+            " || size(self.?dnsConfig.nameservers.orValue([])) > 0",
             _NO_NAMESERVERS,
-            at="dnsConfig",
+            at="dnsConfig.nameservers",
             reason="FieldValueRequired",
         ),
     )
 
     def _breaches(self) -> Iterator[RuleViolation]:
-        if self.dns_policy == "None" and not self.dns_config:
-            yield RuleViolation(("dnsConfig",), _NO_NAMESERVERS)
+        if self.dns_policy == "None" and not self.dns_config.nameservers:
+            yield RuleViolation(("dnsConfig", "nameservers"), _NO_NAMESERVERS)
 
 
 _UNKNOWN_VOLUME = "must be the name of a volume in spec.drivers.volumes"

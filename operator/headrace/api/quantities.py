@@ -37,8 +37,11 @@ Quantity = Annotated[
 
 _AMOUNT = "quantity(string(self.{part}['{name}']))"
 _ABOVE_LIMIT = "must not be above the limit"
+NO_LIMIT_OF_0 = "must be above 0: leave it out for no limit"
 _TOO_LITTLE_MEMORY = "must be at least 1Mi: a number without a unit is a number of bytes"
 _MIN_MEMORY = "1Mi"
+_NOT_0 = ("cpu", "ephemeral-storage")
+"""Resources whose limit cannot be 0. That of memory has a higher bound."""
 
 
 def _not_above_limit(name: str) -> Rule:
@@ -57,6 +60,15 @@ def _at_least(least: str, name: str, part: str, allowed: str) -> Rule:
         f" || {amount}.compareTo(quantity('{least}')) >= 0",
         f"{name} {allowed}",
         at=part,
+    )
+
+
+def _limit_above_zero(name: str) -> Rule:
+    amount = _AMOUNT.format(part="limits", name=name)
+    return Rule(
+        f"!('{name}' in self.?limits.orValue({{}})) || {amount}.compareTo(quantity('0')) > 0",
+        f"{name} {NO_LIMIT_OF_0}",
+        at="limits",
     )
 
 
@@ -84,9 +96,11 @@ class Resources(Model):
             for part in ("requests", "limits")
             for rule in (
                 _at_least(_MIN_MEMORY, "memory", part, _TOO_LITTLE_MEMORY),
-                _at_least("0", "cpu", part, A_QUANTITY),  # a number has no pattern
+                # a number has no pattern
+                *(_at_least("0", name, part, A_QUANTITY) for name in _NOT_0),
             )
         ),
+        *map(_limit_above_zero, _NOT_0),
     )
 
     def _breaches(self) -> Iterator[RuleViolation]:
@@ -98,3 +112,6 @@ class Resources(Model):
                 yield RuleViolation((part,), _UNKNOWN_RESOURCE)
             if "memory" in amounts and quantity(amounts["memory"]) < quantity(_MIN_MEMORY):
                 yield RuleViolation((part,), f"memory {_TOO_LITTLE_MEMORY}")
+        for name in _NOT_0:
+            if name in self.limits and not quantity(self.limits[name]):
+                yield RuleViolation(("limits",), f"{name} {NO_LIMIT_OF_0}")

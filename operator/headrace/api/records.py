@@ -1,11 +1,22 @@
 """Records that a flow filters, changes or loses."""
 
+from collections.abc import Iterator
 from enum import StrEnum
 from typing import Annotated
 
 from pydantic import Field
 
-from headrace.api.model import BY_NAME, Count, Flag, Model, Once, Text, Timestamp
+from headrace.api.model import (
+    BY_NAME,
+    Count,
+    Flag,
+    Model,
+    Once,
+    Rule,
+    RuleViolation,
+    Text,
+    Timestamp,
+)
 
 
 class RecordHeader(Model):
@@ -17,6 +28,7 @@ class RecordHeader(Model):
     """Header value to match exactly (UTF-8). If omitted, any value matches, including none."""
 
 
+_ALSO_INCLUDED = "must not be in include as well: no record with that header would be copied"
 RecordHeaders = Annotated[tuple[RecordHeader, ...], Field(max_length=100)]
 
 
@@ -28,6 +40,22 @@ class HeaderFilter(Model):
     If empty, all records are copied."""
     exclude: RecordHeaders = ()
     """Records with one of these headers are not copied. Takes precedence over include."""
+
+    rules = (
+        Rule(
+            "!has(self.include) || !has(self.exclude) || !self.include.exists(one, "
+            "self.exclude.exists(other, other.name == one.name"
+            " && has(other.value) == has(one.value)"
+            " && (!has(one.value) || other.value == one.value)))",
+            _ALSO_INCLUDED,
+            at="exclude",
+        ),
+    )
+
+    def _breaches(self) -> Iterator[RuleViolation]:
+        for place, header in enumerate(self.exclude):
+            if header in self.include:
+                yield RuleViolation(("exclude", place), _ALSO_INCLUDED)
 
 
 class RecordFilter(Model):

@@ -7,7 +7,7 @@ from pydantic import Field
 
 from headrace.api.model import Image, Model, Rule, RuleViolation, Whole
 from headrace.api.pods import PullPolicy
-from headrace.api.quantities import A_QUANTITY, Quantity, quantity
+from headrace.api.quantities import A_QUANTITY, NO_LIMIT_OF_0, Quantity, quantity
 
 MIB = 1 << 20
 _MIN_MEMORY = "1Gi"
@@ -64,6 +64,12 @@ class SparkResources(Model):
             _ABOVE_LIMIT,
             at="requests",
         ),
+        Rule(
+            "!has(self.limits) || !has(self.limits.cpu)"
+            " || quantity(string(self.limits.cpu)).compareTo(quantity('0')) > 0",
+            f"cpu {NO_LIMIT_OF_0}",
+            at="limits",
+        ),
     )
 
     @property
@@ -80,6 +86,8 @@ class SparkResources(Model):
         requested, limit = self.requests.cpu, self.limits.cpu
         if requested and limit and quantity(requested) > quantity(limit):
             yield RuleViolation(("requests",), _ABOVE_LIMIT)
+        if limit and not quantity(limit):
+            yield RuleViolation(("limits",), f"cpu {NO_LIMIT_OF_0}")
 
 
 class SparkPod(Model):

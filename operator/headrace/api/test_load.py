@@ -16,11 +16,11 @@ from headrace.api.model import (
     NameOfEntry,
     Once,
     OnlyWith,
+    RecordTime,
     Regex,
     Rule,
     RuleViolation,
     Text,
-    Timestamp,
     Topic,
     Whole,
 )
@@ -41,6 +41,8 @@ class MessageFormat(StrEnum):
 
 _NO_NAMES = "must be left out when names are given, and only then"
 _NO_DURATION = "must be left out when durationSeconds is given, and only then"
+_WINDOW_S = 600
+_NO_WINDOWS = "needs durationSeconds: 0: another load has no windows"
 
 
 class Load(Model):
@@ -60,8 +62,8 @@ class Load(Model):
     duration_seconds: Count | None = None
     """Duration of the load in seconds, instead of a number of messages. With 0 the load has no end:
     it is divided into windows, and each has its own verdict."""
-    window_seconds: Annotated[Whole, Field(ge=60)] = 600
-    """Length of a window in seconds. Applies only to durationSeconds: 0."""
+    window_seconds: Annotated[Whole, Field(ge=60)] = _WINDOW_S
+    """Length of a window in seconds. Requires durationSeconds: 0."""
     messages: Annotated[Whole, Field(ge=1, le=1_000_000_000_000)] | None = Field(
         default_factory=lambda given: (
             None if given.get("duration_seconds") is not None else MESSAGES
@@ -90,6 +92,12 @@ class Load(Model):
             at="messages",
             reason="FieldValueForbidden",
         ),
+        Rule(
+            f"self.?windowSeconds.orValue({_WINDOW_S}) == {_WINDOW_S}"
+            " || self.?durationSeconds.orValue(1) == 0",
+            _NO_WINDOWS,
+            at="windowSeconds",
+        ),
     )
 
     @property
@@ -102,6 +110,8 @@ class Load(Model):
             yield RuleViolation(("topics",), _NO_NAMES)
         if (self.messages is None) == (self.duration_seconds is None):
             yield RuleViolation(("messages",), _NO_DURATION)
+        if self.window_seconds != _WINDOW_S and not self.is_endless:
+            yield RuleViolation(("windowSeconds",), _NO_WINDOWS)
 
 
 class ChaosAction(StrEnum):
@@ -318,7 +328,7 @@ class AuditStart(Model):
     """Earliest: the first record that each side has. Timestamp: the first record that is not older
     than timestamp. LastAudit: the first record that the last audit with this mode that passed did
     not compare. With partitioning: Preserved only."""
-    timestamp: Timestamp | None = None
+    timestamp: RecordTime | None = None
     """First record that is not older than this time (RFC 3339). Requires mode: Timestamp."""
 
     rules = _TIMESTAMP.rules

@@ -26,6 +26,10 @@ def texts() -> dict[str, str]:
     return files()
 
 
+CONTENTS = {"items": "[items]", "additionalProperties": "[values]"}
+"""Steps of a path into the contents of a list or mapping, which no field has as its name."""
+
+
 def schemas(resource: Any) -> Iterator[tuple[Path_, Schema]]:
     """Yield each schema of a definition, with its path."""
     (version,) = DEFINITIONS[resource.plural]["spec"]["versions"]
@@ -36,9 +40,9 @@ def walk(schema: Schema, path: Path_) -> Iterator[tuple[Path_, Schema]]:
     yield path, schema
     for name, inside in schema.get("properties", {}).items():
         yield from walk(inside, (*path, name))
-    for key in ("items", "additionalProperties"):
+    for key, step in CONTENTS.items():
         if key in schema:
-            yield from walk(schema[key], (*path, key))
+            yield from walk(schema[key], (*path, step))
 
 
 ALL = [found for resource in RESOURCES for found in schemas(resource)]
@@ -63,9 +67,9 @@ def test_every_field_is_there_and_says_what_it_is() -> None:
             if field.path[0] != "metadata"
         }
         found = {
-            tuple(key for key in path if key not in ("items", "additionalProperties")): schema
+            tuple(key for key in path if key not in CONTENTS.values()): schema
             for path, schema in schemas(resource)
-            if path and path[-1] not in ("items", "additionalProperties")
+            if path and path[-1] not in CONTENTS.values()
         }
         assert wanted.keys() <= found.keys()
         for path, description in wanted.items():
@@ -97,21 +101,19 @@ def test_the_shape_is_structural() -> None:
 def test_unknown_fields_are_kept_in_what_pods_get_and_in_the_last_valid_spec_only() -> None:
     kept = {path for path, schema in ALL if schema.get("x-kubernetes-preserve-unknown-fields")}
     templates = {
-        (*path, field)
+        (*path, "affinity", *field)
         for path in (("spec", "drivers", "podTemplate"), ("spec", "podTemplate"))
-        for field in ("affinity", "dnsConfig")
-    }
-    sources = {
-        ("spec", "drivers", "volumes", "items", source)
-        for source in (
-            "configMap",
-            "csi",
-            "emptyDir",
-            "persistentVolumeClaim",
-            "projected",
-            "secret",
+        for field in (
+            ("nodeAffinity", "requiredDuringSchedulingIgnoredDuringExecution"),
+            *(
+                (affinity, f"{strength}DuringSchedulingIgnoredDuringExecution", "[items]")
+                for affinity in ("nodeAffinity", "podAffinity", "podAntiAffinity")
+                for strength in ("required", "preferred")
+                if (affinity, strength) != ("nodeAffinity", "required")
+            ),
         )
     }
+    sources = {("spec", "drivers", "volumes", "[items]", source) for source in ("csi", "projected")}
     assert kept == templates | sources | {("status", "lastValid", "spec")}
 
 
@@ -141,7 +143,7 @@ def test_text_that_a_rule_reads_is_bounded() -> None:
     assert not [
         path
         for path, schema in ruled
-        if schema["type"] == "string" and not schema.keys() & {"maxLength", "enum"}
+        if schema["type"] == "string" and not schema.keys() & {"maxLength", "enum", "format"}
     ]
 
 
@@ -175,5 +177,5 @@ def test_columns_scale_and_selectable_fields_name_fields() -> None:
         paths = [column.path for column in resource.columns]
         paths += [*resource.selectable, *(resource.scale or {}).values()]
         for path in paths:
-            name = path.replace('[?(@.type=="Ready")]', ".items")
+            name = path.replace('[?(@.type=="Ready")]', ".[items]")
             assert tuple(name.removeprefix(".").split(".")) in known, path

@@ -7,6 +7,7 @@ import pytest
 from support.manifests import mirror_test_of_another
 
 from headrace.api import ChaosAction, ChaosStep, MirrorTest, Verdict
+from headrace.api.mirror_test import Budgets
 from headrace.mirror_test import (
     Counts,
     Example,
@@ -25,11 +26,12 @@ STEP = ChaosStep(action=ChaosAction.KILL_DRIVER, at_percent=50)
 
 
 def run(**spec: Any) -> MirrorTestRun:
+    """Return a run. Its budgets may judge steps and a rehearsal that its spec lacks."""
     spec["load"] = {"topics": 1} | spec.get("load", {})
-    return MirrorTestRun(
-        name="r",
-        test=MirrorTest.model_validate(mirror_test_of_another("t", **spec)),
-    )
+    budgets = Budgets.model_validate(spec.pop("budgets", {}))
+    test = MirrorTest.model_validate(mirror_test_of_another("t", **spec))
+    spec_with_budgets = test.spec.model_copy(update={"budgets": budgets})
+    return MirrorTestRun(name="r", test=test.model_copy(update={"spec": spec_with_budgets}))
 
 
 def manifest(**more: Any) -> LoadManifest:
