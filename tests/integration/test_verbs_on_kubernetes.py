@@ -155,6 +155,21 @@ def test_a_wish_about_a_flow_is_its_spec(say: Say, resources: Resources) -> None
     assert resources.flow("orders")["spec"]["drivers"] == {"replicas": 4}
 
 
+def test_commands_act_on_the_last_valid_spec_of_a_flow_whose_edit_is_invalid(
+    say: Say, resources: Resources
+) -> None:
+    valid = resources.flow("orders")["spec"]
+    backwards = {"pausedPartitions": [{"topic": "orders", "partitions": "3-0"}]}
+    resources.apply(FLOW | {"spec": valid | backwards})
+    assert say("status").splitlines()[1].split()[0] == "orders"
+    assert "3-0 runs backwards" in say("flow", "scale", "1", "orders", code=3)
+    last_valid = json.dumps({"status": {"lastValid": {"generation": 1, "spec": valid}}})
+    resources.kubectl(
+        "patch", "rflow/orders", "--subresource=status", "--type=merge", "-p", last_valid
+    )
+    assert "2 -> 1 drivers" in say("flow", "scale", "1", "orders")
+
+
 def test_a_reset_is_an_annotation_of_the_flow(say: Say, resources: Resources) -> None:
     before = resources.flow("orders")
     assert say("flow", "reset", "orders", "orders/1-2").startswith("orders/1-2 of orders: reset.")

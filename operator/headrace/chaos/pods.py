@@ -25,7 +25,18 @@ from headrace.api import (
 from headrace.chaos.chaos import Injection, Since
 from headrace.control.flow_actions import target_driver
 from headrace.errors import GaveUp, InvalidSpec, Retriable
-from headrace.k8s import DEPLOYMENT, FLOW, MIRROR_TEST, POD, TASK, Client, Object, parse, retried
+from headrace.k8s import (
+    DEPLOYMENT,
+    FLOW,
+    MIRROR_TEST,
+    POD,
+    TASK,
+    Client,
+    Object,
+    parse_task,
+    read_in_force,
+    retried,
+)
 
 _DRIVER_CONTAINER = "driver"
 _MARGIN_S = 3.0
@@ -412,8 +423,8 @@ class PodInjector:
         of_drivers = f"{of_flow},{COMPONENT_LABEL}={DRIVER_COMPONENT}"
         pods = await self._client.list(POD, self._namespace, labels=of_drivers)
         return FlowSnapshot(
-            flow=parse(ReplicationFlow, found),
-            units=[parse(ReplicationTask, one) for one in units],
+            flow=read_in_force(found, None).flow,
+            units=[parse_task(one) for one in units],
             pods={pod["metadata"]["name"]: pod for pod in pods if not _has_ended(pod)},
         )
 

@@ -32,7 +32,7 @@ from headrace.api import (
 )
 from headrace.assign import TaskId
 from headrace.connect import EpochAltered, TargetTaken, TaskConflict
-from headrace.errors import HeadraceError, InvalidSpec, Retriable
+from headrace.errors import HeadraceError, Retriable
 from headrace.k8s import (
     TASK,
     Client,
@@ -44,6 +44,7 @@ from headrace.k8s import (
     owner_reference,
     owns,
     parse,
+    parse_task,
 )
 from headrace.logs import get_logger
 from headrace.replication import policy_for
@@ -455,7 +456,7 @@ class KubernetesHerder:
     async def _tasks(self, type: TaskType) -> list[ReplicationTask]:
         selected = selector(self._name, type)
         found = await self._client.list(TASK, self._namespace, labels=selected)
-        return [_without_invalid_partitions(task) for task in found if owns(self._flow, task)]
+        return [parse_task(task) for task in found if owns(self._flow, task)]
 
     async def _publish(
         self,
@@ -535,17 +536,6 @@ class KubernetesHerder:
         raise TaskConflict(
             f"a later connector than epoch {epoch} writes the {type}s of flow {self._name}"
         )
-
-
-def _without_invalid_partitions(object: Object) -> ReplicationTask:
-    """Return a task without its partitions if they are invalid.
-
-    A user may have written invalid partitions such as 5-2. The connector writes them again.
-    """
-    try:
-        return parse(ReplicationTask, object)
-    except InvalidSpec:
-        return parse(ReplicationTask, object | {"spec": object["spec"] | {"partitions": []}})
 
 
 async def _settled(work: Coroutine[Any, Any, T]) -> T | HeadraceError:

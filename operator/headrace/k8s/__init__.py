@@ -49,8 +49,9 @@ from headrace.k8s.kinds import (
     owner_reference,
     owns,
     parse,
+    parse_task,
 )
-from headrace.k8s.last_valid_spec import InForce, read_in_force, salvage
+from headrace.k8s.last_valid_spec import InForce, read_in_force, salvage, shown_flow
 from headrace.k8s.leases import (
     LeaseKeeper,
     LeaseObserver,
@@ -109,7 +110,9 @@ __all__ = [
     "owner_reference",
     "owns",
     "parse",
+    "parse_task",
     "read_in_force",
     "retried",
     "salvage",
+    "shown_flow",
 ]

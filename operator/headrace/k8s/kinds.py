@@ -138,6 +138,17 @@ def parse(type: type[Resource], object: Object) -> Resource:
         ) from error
 
 
+def parse_task(object: Object) -> ReplicationTask:
+    """Parse a task, without its partitions if they are invalid.
+
+    A user may have written invalid partitions such as 5-2. The connector writes them again.
+    """
+    try:
+        return parse(ReplicationTask, object)
+    except InvalidSpec:
+        return parse(ReplicationTask, object | {"spec": object["spec"] | {"partitions": []}})
+
+
 def _understood(status: Object, error: ValidationError) -> Object:
     """Return a status without the fields in ``error``, or empty if the error is about all of it."""
     invalid = {one["loc"][1:2] for one in error.errors()}

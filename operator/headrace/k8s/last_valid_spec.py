@@ -73,6 +73,20 @@ def salvage(object: Object) -> InForce:
     raise AssertionError("the flow is valid")
 
 
+def shown_flow(object: Object) -> ReplicationFlow:
+    """Return a flow with its spec in force, without its invalid fields if none is known.
+
+    Use the result only to show the flow, as for ``salvage``.
+
+    Raises:
+        InvalidSpec: The remaining fields are not a valid flow.
+    """
+    try:
+        return read_in_force(object, None).flow
+    except InvalidSpec:
+        return salvage(object).flow
+
+
 def _with_spec(object: Object, spec: object, generation: int | None, error: InvalidSpec) -> InForce:
     flow = parse(ReplicationFlow, object | {"spec": spec})
     return InForce(flow, generation, str(error))

@@ -42,7 +42,9 @@ from headrace.k8s import (
     Forbidden,
     Object,
     connect_as_kubectl,
-    parse,
+    parse_task,
+    read_in_force,
+    shown_flow,
 )
 
 Answer = dict[str, Any]
@@ -101,10 +103,11 @@ class ClusterFlows:
 
     async def _statuses(self, flow: str | None) -> list[Answer]:
         if flow and self._namespace:
-            flows, tasks = [await self._flow(flow)], await self._tasks(flow)
+            found = await self._object(flow)
+            flows, tasks = [shown_flow(found)], await self._tasks(flow)
         else:
             listed = await self._client.list(FLOW, self._namespace)
-            flows = [parse(ReplicationFlow, one) for one in self._some(listed)]
+            flows = [shown_flow(one) for one in self._some(listed)]
             flows = [one for one in flows if flow in (None, one.metadata.name)]
             if not flows:
                 raise InvalidSpec(f"there is no ReplicationFlow {flow} in any namespace")
@@ -211,15 +214,19 @@ class ClusterFlows:
         return {"before": before}
 
     async def _flow(self, name: str) -> ReplicationFlow:
+        """Return a flow with its spec in force: an invalid edit does not prevent a fail-over."""
+        return read_in_force(await self._object(name), None).flow
+
+    async def _object(self, name: str) -> Object:
         found = await self._client.get(FLOW, self._namespace, name)
         if found is None:
             raise InvalidSpec(f"there is no ReplicationFlow {name} in namespace {self._namespace}")
-        return parse(ReplicationFlow, found)
+        return found
 
     async def _tasks(self, flow: str | None) -> list[ReplicationTask]:
         selected = f"{FLOW_LABEL}={label_value(flow)}" if flow else ""
         found = await self._client.list(TASK, self._namespace, labels=selected)
-        tasks = [parse(ReplicationTask, one) for one in found]
+        tasks = [parse_task(one) for one in found]
         return sorted(tasks, key=lambda task: (task.spec.type, task.spec.index))
 
     async def _annotate(self, task: ReplicationTask, annotation: str, value: str) -> None:

@@ -22,7 +22,7 @@ from headrace.controller.mirror_tests.run import (
 )
 from headrace.controller.mirror_tests.stages import has_begun
 from headrace.errors import InvalidSpec
-from headrace.k8s import CONFIG_MAP, FLOW, JOB, POD, Client, Object, owns, parse
+from headrace.k8s import CONFIG_MAP, FLOW, JOB, POD, Client, Object, owns, read_in_force
 from headrace.mirror_test import Stage, documents, read_plan, read_rehearsal, resolve
 
 
@@ -83,7 +83,7 @@ class RunReader:
         if test.spec.flow_name is None:
             return None
         found = await self._client.get(FLOW, test.metadata.namespace, test.spec.flow_name)
-        return parse(ReplicationFlow, found) if found else None
+        return read_in_force(found, None).flow if found else None
 
 
 def _spec(kept: Object) -> MirrorTestSpec:
