@@ -184,7 +184,8 @@ class Contested:
         if give_way:
             self._silence_s = self._backoff.next_s()
             at = min(give_way)
-            log.warning(
+            say = log.info if all(one.topic == HEARTBEATS for one in give_way) else log.warning
+            say(
                 "given way to another owner",
                 partitions=len(give_way),
                 first=str(at),

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 from support.lags import lag_of
 from support.source_tasks import P0, P1, Scene
 
@@ -186,15 +187,18 @@ def test_heartbeats_that_change_hands_repeatedly_are_no_contest(rivals: Any) -> 
     two.start(two.first)
     two.start(two.second)
     owners: set[str] = set()
-    for stopped in (two.second, two.first) * 3:
-        two.run(30, BEATS)
-        two.running.remove(stopped)  # its driver hangs, and the other flow takes them
-        two.run(60, BEATS)
-        owners.update(one.context.driver.name for one in two.copiers(BEATS))
-        two.running.append(stopped)
-        two.run(10, BEATS)
-        assert contested(two.first) is None
-        assert contested(two.second) is None
+    with capture_logs() as logged:
+        for stopped in (two.second, two.first) * 3:
+            two.run(30, BEATS)
+            two.running.remove(stopped)  # its driver hangs, and the other flow takes them
+            two.run(60, BEATS)
+            owners.update(one.context.driver.name for one in two.copiers(BEATS))
+            two.running.append(stopped)
+            two.run(10, BEATS)
+            assert contested(two.first) is None
+            assert contested(two.second) is None
+    given = [one["log_level"] for one in logged if one["event"] == "given way to another owner"]
+    assert set(given) == {"info"}
     assert owners == {"here", "there"}, "they changed hands"
     assert [one.context.contested("f-source-task-0").taken for one in two.running] == [0, 0]
 
