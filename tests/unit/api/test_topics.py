@@ -6,6 +6,7 @@ from headrace.api import (
     JOURNAL,
     ReplicationFlowSpec,
     acls_topic,
+    audits_topic,
     checkpoints_topic,
     connect_offsets_topic,
     denials_topic,
@@ -20,7 +21,7 @@ _NAMES = (progress_topic, acls_topic, denials_topic, made_topics_topic)
 OWN = (JOURNAL, *(name("east") for name in _NAMES))
 
 
-@pytest.mark.parametrize("topic", OWN)
+@pytest.mark.parametrize("topic", [*OWN, audits_topic("east")])
 def test_mirror_maker_takes_own_topics_for_its_internal_topics(topic: str) -> None:
     # DefaultReplicationPolicy.isMM2InternalTopic, and the default exclude of its topic filter.
     assert topic.startswith("mm2")
