@@ -145,6 +145,23 @@ def test_from_the_probe_to_the_verdict(
     )
 
 
+def test_a_spec_that_cannot_be_parsed_has_a_reason_and_an_event(
+    operator: Operator, resources: Resources, wait_until: Wait
+) -> None:
+    clusters = {
+        "source": {"alias": "east", "bootstrapServers": "a:1,b:2"},
+        "target": {"alias": "west", "bootstrapServers": "b:2,a:1"},
+    }
+    resources.apply(TEST | {"spec": TEST["spec"] | clusters})
+    wait_until(
+        lambda: resources.kubectl("get", "mtest", "--no-headers").split()[:3],
+        until=partial(eq, ["nightly", "False", "InvalidSpec"]),
+    )
+    event = wait_until(lambda: resources.events("MirrorTest"))[0]
+    assert (event["type"], event["reason"]) == ("Warning", "InvalidSpec")
+    assert "must differ from spec.source.bootstrapServers" in event["message"]
+
+
 def test_an_audit_runs_a_verifier_only(
     operator: Operator, resources: Resources, stages: Stages, wait_until: Wait
 ) -> None:

@@ -82,7 +82,9 @@ def occurrences(before: Iterable[Condition], after: Iterable[Condition]) -> Iter
         if old is not None and _same(old, new):
             continue
         if new.type is ConditionType.READY:
+            # A stopped flow is Ready and has no drivers: they start when a user resumes it.
             was_ready = old is not None and old.status is ConditionStatus.TRUE
+            was_ready &= old is None or old.reason is not Reason.STOPPED
             lost = new.reason is Reason.NO_DRIVERS and was_ready  # else they start
             failed = lost or new.reason in _FAILURES or _stalled(after)
             warning = new.status is ConditionStatus.FALSE and failed

@@ -70,9 +70,12 @@ async def wait_for_flows(
         passing = [error for error in errors.values() if isinstance(error, Unavailable)]
         if messages and messages != logged:
             say = log.warning if len(passing) == len(errors) else log.error
-            say("does not see all that it has to; it tries again", why="; ".join(messages))
+            say(
+                "cannot list all kinds of objects; it tries again",
+                why="; ".join(messages),
+            )
         if logged and not messages:
-            log.info("sees all that it has to")
+            log.info("lists all kinds of objects")
         logged = messages
         if FLOW not in errors and (not passing or rounds >= _PASSING_ROUNDS):
             return

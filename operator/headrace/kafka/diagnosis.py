@@ -303,8 +303,8 @@ _IN_A_POD = "KUBERNETES_SERVICE_HOST"
 """Environment variable that is set in every container of a Kubernetes cluster."""
 _IN_CLUSTER = re.compile(r"\.svc(\.[\w.-]+)?:\d+$")
 _OUTSIDE = (
-    "these are names of a Kubernetes cluster, and this machine is outside it: run the command in a "
-    "pod there, such as a driver's (`kubectl exec`)"
+    "these are names of a Kubernetes cluster, and this machine is outside it: a pod there can "
+    "use them, and `headrace job` prints Jobs that run such commands"
 )
 
 

@@ -52,7 +52,11 @@ class PauseRecords:
             log.error("record of pauses ignored", file=str(self._file(declared)), why=str(error))
             return declared
         if fields:
-            log.warning("as `headrace flow pause` or `resume` left it", flow=declared.metadata.name)
+            log.warning(
+                "the state of `headrace flow pause` or `resume` replaces the manifest's",
+                flow=declared.metadata.name,
+                fields=", ".join(sorted(fields)),
+            )
         return declared.model_copy(update={"spec": declared.spec.model_copy(update=fields)})
 
     def record(self, declared: ReplicationFlow, running: ReplicationFlow) -> None:

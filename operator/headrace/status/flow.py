@@ -226,6 +226,12 @@ def _about_placement(facts: FlowFacts) -> Iterable[Condition]:
         )
 
 
+def _drivers_alive(alive: int, desired: int) -> str:
+    if alive > desired:
+        return f"{alive} drivers are alive, more than the desired {desired}: the others end"
+    return f"{alive} of {desired} drivers are alive" if desired else "no driver is desired"
+
+
 def _why_missing(facts: FlowFacts) -> str:
     """Return the reason why drivers are missing, from their pods or their Deployment."""
     if facts.refused_pods:
@@ -234,7 +240,9 @@ def _why_missing(facts: FlowFacts) -> str:
     if problem := next((f"; pod {pod.name}: {pod.problem}" for pod in pods if pod.problem), ""):
         return problem
     starting = sum(not pod.ended and not pod.terminating for pod in pods) - facts.alive
-    return f"; {starting} are starting" if starting > 0 else "; their pods do not exist yet"
+    if starting <= 0:
+        return "; their pods do not exist yet"
+    return "; 1 is starting" if starting == 1 else f"; {starting} are starting"
 
 
 def _about_objects(facts: FlowFacts) -> Iterable[Condition]:
@@ -278,9 +286,7 @@ def _about_drivers(facts: FlowFacts) -> Iterable[Condition]:
     if facts.pods is not None:
         waits = "; their roll-out waits for its turn" if facts.waits_for_rollout else ""
         enough = facts.alive >= facts.desired
-        of = f"{facts.alive} of {facts.desired} drivers are alive"
-        if facts.alive > facts.desired:
-            of = f"{facts.alive} drivers are alive, {facts.desired} are desired: others are ending"
+        of = _drivers_alive(facts.alive, facts.desired)
         why = "" if enough else _why_missing(facts)
         yield Condition(
             type=ConditionType.DRIVERS_AVAILABLE,

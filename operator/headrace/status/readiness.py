@@ -12,6 +12,7 @@ from typing import Protocol
 
 from headrace.api import (
     MAX_MESSAGE_LENGTH,
+    PAUSE_ANNOTATION,
     ConditionStatus,
     ConditionType,
     FlowState,
@@ -227,6 +228,11 @@ def _no_pods(facts: FlowFacts) -> Readiness | None:
     message = (
         "there is no driver pod yet; if none appears, `kubectl describe` the flow's ReplicaSet"
     )
+    if facts.paused:
+        message = (
+            f"there is no driver pod, and the annotation {PAUSE_ANNOTATION} keeps the operator "
+            "from changing the Deployment: remove the annotation"
+        )
     return Readiness.reconciling(Reason.NO_DRIVERS, message)
 
 
@@ -238,8 +244,8 @@ def _no_leases(facts: FlowFacts) -> Readiness | None:
         return None
     return Readiness.reconciling(
         Reason.NO_DRIVERS,
-        f"{started} driver pods run and none renews its Lease: check that they can reach the API "
-        "server",
+        f"{started} driver pods started, and none renews its Lease: check that they can reach the "
+        "API server",
     )
 
 

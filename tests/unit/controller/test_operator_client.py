@@ -59,8 +59,8 @@ def test_an_overloaded_api_server_is_a_warning_whose_end_is_logged() -> None:
     with capture_logs() as lines:
         asyncio.run(operator.wait_for_flows(client, None, with_tests=False, retry_s=0))
     assert [(line["log_level"], line["event"]) for line in lines] == [
-        ("warning", "does not see all that it has to; it tries again"),
-        ("info", "sees all that it has to"),
+        ("warning", "cannot list all kinds of objects; it tries again"),
+        ("info", "lists all kinds of objects"),
     ]
 
 

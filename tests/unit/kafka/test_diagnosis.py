@@ -226,8 +226,8 @@ def test_a_log_directory_that_failed() -> None:
 @pytest.mark.parametrize(
     ("server", "pod", "advice"),
     [
-        ("kafka.east.svc:9092", "", "run the command in a pod there"),
-        ("kafka.east.svc.cluster.local:9092", "", "run the command in a pod there"),
+        ("kafka.east.svc:9092", "", "`headrace job` prints Jobs"),
+        ("kafka.east.svc.cluster.local:9092", "", "`headrace job` prints Jobs"),
         ("kafka.east.svc:9092", "10.0.0.1", "bootstrapServers, or start the brokers"),
         ("kafka.east:9092", "", "bootstrapServers, or start the brokers"),
     ],

@@ -87,7 +87,8 @@ BLOCKED = Readiness.stalled(Reason.FORBIDDEN, "the operator may not create deplo
             facts(running(61), replace(running(61), name="b"), replace(POD, name="c")),
             NO,
             Reason.NO_DRIVERS,
-            "2 driver pods run and none renews its Lease: check that they can reach the API server",
+            "2 driver pods started, and none renews its Lease: check that they can reach the API "
+            "server",
             False,
         ),
         (
@@ -287,9 +288,9 @@ def test_every_condition_says_which_generation_it_describes() -> None:
             2,
             {"drivers": {"replicas": 1}},
             YES,
-            "2 drivers are alive, 1 are desired: others are ending",
+            "2 drivers are alive, more than the desired 1: the others end",
         ),
-        (0, {"drivers": {"replicas": 10}, "state": "Stopped"}, YES, "0 of 0 drivers are alive"),
+        (0, {"drivers": {"replicas": 10}, "state": "Stopped"}, YES, "no driver is desired"),
     ],
 )
 def test_one_driver_of_ten_is_not_the_same_as_ten(
@@ -307,7 +308,7 @@ def test_one_driver_of_ten_is_not_the_same_as_ten(
     [
         (replace(facts(POD), refused_pods="exceeded quota"), "takes no more pods: exceeded quota"),
         (facts(replace(POD, problem="cannot be scheduled: no node")), "pod a: cannot be scheduled"),
-        (facts(POD), "1 are starting"),
+        (facts(POD), "1 is starting"),
     ],
 )
 def test_missing_drivers_have_a_reason(of: FlowFacts, why: str) -> None:
@@ -332,9 +333,19 @@ def test_value_of_the_pause_annotation_that_is_ignored_is_named(value: str, name
         assert [one.warning for one in occurrences((), [found])] == [True]
 
 
+def test_flow_without_pods_whose_reconciliation_is_paused_names_the_annotation() -> None:
+    ready = find_condition(
+        flow_status(replace(facts(), paused=True)).conditions, ConditionType.READY
+    )
+    assert ready is not None
+    assert PAUSE_ANNOTATION in ready.message
+
+
 def test_flow_has_no_event_before_its_drivers_can_exist() -> None:
     first = flow_status(facts()).conditions
     assert list(occurrences((), first)) == []
+    stopped = flow_status(facts(state="Stopped")).conditions
+    assert list(occurrences(stopped, first)) == []
     refused = flow_status(replace(facts(), refused_pods="exceeded quota")).conditions
     assert [(one.reason, one.warning) for one in occurrences(first, refused)] == [
         (Reason.REFUSED, True)
