@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from headrace.connect.checkpoint.group_checkpoints import GroupCheckpoints
+from headrace.connect.checkpoint.group_report import EARLIER
 from headrace.connect.checkpoint.groups import GroupPartition
 from headrace.connect.failover.survey import LateCommit
 from headrace.replication import Applied, Precision
@@ -33,10 +34,16 @@ def group_entries(groups: GroupCheckpoints) -> list[_Json]:
             "skipped": None if held is None else max(0, held - one.target_offset),
             "readAgain": None if held is None else max(0, one.target_offset - held),
             "exact": groups.precision.get(position) is Precision.EXACT,
-            "note": _NOTES.get(groups.applier.found.get(position, Applied.SET), ""),
+            "note": _note(groups, position),
         }
         for position, one in sorted(groups.written.items(), key=lambda item: item[0])
     ]
+
+
+def _note(groups: GroupCheckpoints, position: GroupPartition) -> str:
+    if note := _NOTES.get(groups.applier.found.get(position, Applied.SET)):
+        return note
+    return EARLIER if groups.precision.get(position) is Precision.CONSERVATIVE else ""
 
 
 def late_entries(late: Mapping[GroupPartition, LateCommit]) -> list[_Json]:
