@@ -93,9 +93,9 @@ def document(context: FlowContext, outcome: FailoverResult, *, state_set: bool) 
     }
 
 
-def is_refused(found: _Json) -> bool:
-    """Return True if losses prevent the fail-over."""
-    return bool(found["lossesRefused"])
+def is_failed(found: _Json) -> bool:
+    """Return True if losses prevent the fail-over, or if it is incomplete."""
+    return bool(found["lossesRefused"]) or found["done"] == "incomplete"
 
 
 def _partition(at: TopicPartition, outcome: FailoverResult) -> _Json:
@@ -181,6 +181,11 @@ def _about_outcome(found: _Json) -> list[str]:
             lines.append(f"The source of {found['flow']} is not watched any more.")
         case "refused":
             lines.append(f"{found['flow']} is not failed over.")
+        case "incomplete":
+            lines.append(
+                f"{found['flow']} is not completely failed over: correct the errors below, and run "
+                "the command again before applications start at the target."
+            )
         case _:
             stopped = ", and stopped" if found["stateSet"] else ""
             lines.append(
