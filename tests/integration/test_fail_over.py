@@ -96,6 +96,29 @@ def test_a_planned_fail_over_reads_nothing_again_and_skips_nothing(
         wait_until(lambda: len(positions(west, topic)), until=lambda n: n == more)
 
 
+def test_an_accepted_loss_of_all_copies_is_failed_over_with_its_groups(
+    east: SandboxCluster, west: SandboxCluster, tmp_path: Path, wait_until: WaitUntil
+) -> None:
+    """The copies end before the offsets that progress has."""
+    name = unique("deleted")
+    topic = make_topic(spec(east), name, 2)
+    produce(spec(east), topic, numbered(100, 2))
+    group = f"{name}-group"
+    commit(east, group, topic, {0: 50})
+    with FlowRun(tmp_path, [flow(name, east, west, topic)]) as run:
+        wait_until(lambda: arrived(spec(west), topic), until=lambda n: n == 100)
+        wait_until(run.ready)
+        Admin(spec(west)).delete_topic(topic)
+        wait_until(lambda: run.condition("Ready").get("reason") == "DataLost")
+        refused, _ = headrace("failover", name, "--quiet-seconds", "1")
+        found = fail_over(run, "--quiet-seconds", "1", "--accept-losses", "2")
+        assert (refused, found["done"], found["problems"]) == (1, "failed over", [])
+        assert all(one["accepted"] for one in found["losses"])
+        assert all(one["targetEnd"] < 10 for one in found["partitions"])
+        (at,) = (one for one in found["partitions"] if one["partition"] == 0)
+        assert places(west, [group]) == {group: at["targetEnd"]}
+
+
 class SourceInUse(Admin):
     """Source on which groups without members commit after each read of their offsets."""
 
@@ -131,7 +154,7 @@ def test_offsets_that_change_during_the_switch_are_set_or_named(
     )
     context.source = SourceInUse(east, topic, commits)
     with closing(context), closing(GroupCheckpoints(context)) as groups:
-        late = settle_groups(context, groups)
+        late = settle_groups(context, groups, {})
     assert places(west, [once, new]) == {once: 30, new: 7}
     (position, (before, after)) = late.popitem()
     assert (position.group, late) == (often, {})

@@ -13,7 +13,7 @@ from headrace.cli.flow.failover_report import (
     FailoverResult,
     document,
     format_growth,
-    is_refused,
+    is_failed,
     sentence,
     show_outcome,
 )
@@ -25,6 +25,7 @@ from headrace.connect.failover.survey import (
     LateCommit,
     Survey,
     allow_writes,
+    committed_offsets,
     deny_writes,
     plan_groups,
     settle_groups,
@@ -77,7 +78,7 @@ _DENIED_TIMEOUT_S = 10.0
     metavar="SECONDS",
     help="Time limit for copying the rest, in seconds.",
 )
-@of_flow("does not run", show_outcome, failed=is_refused)
+@of_flow("does not run", show_outcome, failed=is_failed)
 def command(context: FlowContext, flows: Flows | None, **options: Any) -> Document:
     """Fail over FLOW: let applications resume on its target.
 
@@ -137,9 +138,10 @@ class _Run:
     options: _Options
 
     def fail_over(self) -> FailoverResult:
-        planned = not self.options.source_is_gone
+        planned = self._planned
         if self.options.deny_writes and not planned:
             raise InvalidSpec("--deny-writes needs the source: leave out --source-is-gone")
+        committed = self._committed()
         found = self._survey()
         if self.options.dry_run:
             with closing(GroupCheckpoints(self.context, creates=False)) as groups:
@@ -170,17 +172,29 @@ class _Run:
         with closing(groups):
             if self.context.spec.checkpoints.enabled and not put_off:
                 if planned:
-                    late = settle_groups(self.context, groups)
+                    late = settle_groups(self.context, groups, committed)
                 else:
                     groups.apply_written()
-        problems = [str(error) for error in put_off.values()]
-        problems += [str(groups.problem)] if groups.problem else []
-        problems += self._untranslated()
+        incomplete = [str(error) for error in put_off.values()]
+        incomplete += [str(groups.problem)] if groups.problem else []
+        problems = (*incomplete, *self._untranslated())
+        done = "incomplete" if incomplete else "failed over"
         # A disaster does not know the end of the source's log, with which the watch compares.
-        watched = all(one.switch.planned for one in switched.values()) and self._watch(enabled=True)
-        return FailoverResult(
-            "failed over", planned, found, switched, groups, lag, tuple(problems), late, watched
+        watched = (
+            not put_off
+            and all(one.switch.planned for one in switched.values())
+            and self._watch(enabled=True)
         )
+        return FailoverResult(done, planned, found, switched, groups, lag, problems, late, watched)
+
+    def _committed(self) -> Mapping[GroupPartition, int]:
+        """Return the groups' offsets before the fail-over; empty if they are not needed."""
+        enabled = self.context.spec.checkpoints.enabled and not self.options.dry_run
+        return committed_offsets(self.context) if enabled and self._planned else {}
+
+    @property
+    def _planned(self) -> bool:
+        return not self.options.source_is_gone
 
     def _losses_refused(self, found: Survey) -> bool:
         """Return True if losses are neither accepted by an option nor by an earlier fail-over.
@@ -195,7 +209,7 @@ class _Run:
         if not self.context.spec.checkpoints.enabled:
             return []
         try:
-            plan_groups(self.context, groups, planned=not self.options.source_is_gone)
+            plan_groups(self.context, groups, planned=self._planned)
         except HeadraceError as error:
             return [f"the plan for consumer groups is not known: {error}"]
         return [str(groups.problem)] if groups.problem else []
@@ -355,7 +369,7 @@ class _Run:
             for at, one in found.partitions.items()
             if (stored := self.context.stored(at))
         }
-        planned = not self.options.source_is_gone
+        planned = self._planned
         done = switch(self.context, wishes, planned=planned)
         deleted = found.incomplete.keys() - found.partitions.keys()
         switch_deleted(self.context, {at: found.incomplete[at] for at in deleted}, planned=planned)

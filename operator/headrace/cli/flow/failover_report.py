@@ -10,6 +10,7 @@ import click
 from headrace.api import TopicPartition, time_text
 from headrace.cli.screen.output import show_rows
 from headrace.connect.checkpoint.group_checkpoints import GroupCheckpoints
+from headrace.connect.checkpoint.group_report import EARLIER
 from headrace.connect.checkpoint.groups import GroupPartition
 from headrace.connect.failover.survey import LateCommit, Survey
 from headrace.connect.failover.switch import Switched
@@ -100,9 +101,9 @@ def document(context: FlowContext, outcome: FailoverResult, *, state_set: bool) 
     }
 
 
-def is_refused(found: _Json) -> bool:
-    """Return True if losses prevent the fail-over."""
-    return bool(found["lossesRefused"])
+def is_failed(found: _Json) -> bool:
+    """Return True if losses prevent the fail-over, or if it is incomplete."""
+    return bool(found["lossesRefused"]) or found["done"] == "incomplete"
 
 
 def _partition(at: TopicPartition, outcome: FailoverResult) -> _Json:
@@ -188,6 +189,11 @@ def _about_outcome(found: _Json) -> list[str]:
             lines.append(f"The source of {found['flow']} is not watched any more.")
         case "refused":
             lines.append(f"{found['flow']} is not failed over.")
+        case "incomplete":
+            lines.append(
+                f"{found['flow']} is not completely failed over: correct the errors below, and run "
+                "the command again before applications start at the target."
+            )
         case _:
             stopped = ", and stopped" if found["stateSet"] else ""
             lines.append(
@@ -267,10 +273,16 @@ def _group_entries(groups: GroupCheckpoints) -> list[_Json]:
             "skipped": None if held is None else max(0, held - one.target_offset),
             "readAgain": None if held is None else max(0, one.target_offset - held),
             "exact": groups.precision.get(position) is Precision.EXACT,
-            "note": _GROUP_NOTES.get(groups.applier.found.get(position, Applied.SET), ""),
+            "note": _note(groups, position),
         }
         for position, one in sorted(groups.written.items(), key=lambda item: item[0])
     ]
+
+
+def _note(groups: GroupCheckpoints, position: GroupPartition) -> str:
+    if note := _GROUP_NOTES.get(groups.applier.found.get(position, Applied.SET)):
+        return note
+    return EARLIER if groups.precision.get(position) is Precision.CONSERVATIVE else ""
 
 
 def _late_entries(late: Mapping[GroupPartition, LateCommit]) -> list[_Json]:

@@ -36,12 +36,9 @@ class PendingCheckpoint(NamedTuple):
         """Partition of the target."""
         return TopicPartition(self.checkpoint.topic, self.checkpoint.partition)
 
-    def not_below(self, start: int) -> "PendingCheckpoint":
-        """Return the checkpoint with a target offset of at least ``start``.
-
-        ``start`` is the first offset of the target's log.
-        """
-        offset = max(start, self.checkpoint.target_offset)
+    def within(self, start: int, end: int) -> "PendingCheckpoint":
+        """Return the checkpoint with a target offset between the start and the end of a log."""
+        offset = max(start, min(end, self.checkpoint.target_offset))
         return self._replace(checkpoint=replace(self.checkpoint, target_offset=offset))
 
 
@@ -271,7 +268,7 @@ class GroupCheckpoints:
     def _plan(
         self, wanted: Mapping[GroupPartition, PendingCheckpoint], *, back: bool = True
     ) -> None:
-        wanted = self._not_below_start(wanted)
+        wanted = self._within_log(wanted)
         self.applier.plan(wanted, back=back)
         self._not_set = _problem(self.applier.refused.values())
         self.written |= {at: one.checkpoint for at, one in wanted.items()}
@@ -340,7 +337,7 @@ class GroupCheckpoints:
     def _put(
         self, wanted: Mapping[GroupPartition, PendingCheckpoint], *, apply: bool, back: bool = False
     ) -> None:
-        wanted = self._not_below_start(wanted)
+        wanted = self._within_log(wanted)
         if apply:
             self.applier.apply(wanted, self._checkpoints.write, back=back)
             self._not_set = _problem(self.applier.refused.values())
@@ -355,17 +352,23 @@ class GroupCheckpoints:
             self._not_set = None
         self.written |= {at: one.checkpoint for at, one in wanted.items()}
 
-    def _not_below_start(
+    def _within_log(
         self, wanted: Mapping[GroupPartition, PendingCheckpoint]
     ) -> dict[GroupPartition, PendingCheckpoint]:
-        """Raise target offsets to the start of the target's log.
+        """Move target offsets into the target's log.
 
-        The target's retention may be shorter than the source's. With ``auto.offset.reset=latest``,
-        a consumer whose offset was deleted would skip all remaining records.
+        The target's retention may be shorter than the source's, and the target may have lost
+        copies. With ``auto.offset.reset=latest``, a consumer whose offset does not exist would skip
+        all records that exist then.
         """
-        ats = {one.at for one in wanted.values()}
-        starts = self._context.target.known_ends(ats, Position.EARLIEST)
-        return {position: one.not_below(starts.get(one.at, 0)) for position, one in wanted.items()}
+        ats, target = {one.at for one in wanted.values()}, self._context.target
+        starts, ends = target.known_ends(ats, Position.EARLIEST), target.known_ends(ats)
+        return {
+            position: one.within(
+                starts.get(one.at, 0), ends.get(one.at, one.checkpoint.target_offset)
+            )
+            for position, one in wanted.items()
+        }
 
 
 def _problem(errors: Iterable[HeadraceError]) -> Retriable | None:

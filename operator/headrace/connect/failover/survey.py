@@ -24,6 +24,9 @@ _POLL_S = 0.5
 _ROUNDS = 3
 """Maximum number of times that the groups of the target are set, because groups of the source
 may commit during the fail-over."""
+_LATE_S = 6.0
+"""Time in seconds to watch groups that committed during the fail-over. Consumers commit every 5 s
+by default (``auto.commit.interval.ms``)."""
 
 
 @dataclass(frozen=True)
@@ -159,8 +162,18 @@ class LateCommit(NamedTuple):
     after: int
 
 
+def committed_offsets(context: FlowContext) -> dict[GroupPartition, int]:
+    """Return the committed offsets of the groups of the source."""
+    found, _ = context.source.committed(_names(context))
+    return {
+        GroupPartition(group, at): one.offset
+        for group, offsets in found.items()
+        for at, one in offsets.items()
+    }
+
+
 def settle_groups(
-    context: FlowContext, groups: GroupCheckpoints
+    context: FlowContext, groups: GroupCheckpoints, before: Mapping[GroupPartition, int]
 ) -> dict[GroupPartition, LateCommit]:
     """Translate the groups' committed source offsets, and set the groups of the target.
 
@@ -168,9 +181,11 @@ def settle_groups(
     also moves back on the target, unless a consumer of the target has committed.
 
     A group without members may commit during the fail-over. Therefore the offsets are read again,
-    and changed ones are set. Return the commits that follow the last round.
+    and changed ones are set. Return the commits that follow the last round. If groups have
+    committed since ``before``, wait for such commits.
     """
     groups.read(_names(context))
+    in_use = any(before.get(at, one.offset) != one.offset for at, one in groups.waiting.items())
     until_s = context.clock.monotonic() + _EXACT_TIMEOUT_S
     for _ in range(_ROUNDS):
         while groups.waiting:
@@ -180,6 +195,11 @@ def settle_groups(
         changed = groups.read_again(_names(context))
         if not changed:
             break
+        in_use = True
+    until_s = context.clock.monotonic() + _LATE_S
+    while in_use and not changed and context.clock.monotonic() < until_s:
+        time.sleep(_POLL_S)
+        changed = groups.read_again(_names(context))
     late = {
         at: LateCommit(one and one.offset, groups.waiting[at].offset) for at, one in changed.items()
     }

@@ -245,13 +245,16 @@ def _closed(
     if (fencing := context.mover.fencing) is None or own is None:
         return {at: Closed(0, frozenset({UNKNOWN})) for at in claims}
     now_ms = context.now_ms
+    lost = {target_partition(context, at) for at, (stored, _) in wishes.items() if gaps(stored)}
+    ends = context.target.known_ends(lost)
     return fencing.close(
         own,
         {
             at: Before(
-                target_partition(context, at),
+                there := target_partition(context, at),
                 claim.source_offset,
-                claim.target_offset,
+                # A copy that has lost records can end before its stored offset.
+                min(claim.target_offset, ends.get(there, claim.target_offset)),
                 frozenset(claim.fencing),
                 frozenset(claim.unfenced) if now_ms < claim.unfenced_until_ms else _NOBODY,
                 data_writer=claim.data_writer,

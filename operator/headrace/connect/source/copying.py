@@ -364,11 +364,8 @@ class Copying:
 
     def _make_lane(self) -> Lane:
         return self._context.mover.lane(
-            self._task.id, self._broker_away, self._task.reported.copied
+            self._task.id, self._task.reported.say, self._task.reported.copied
         )
-
-    def _broker_away(self, message: str) -> None:
-        self._life.note(Retriable(f"{message}; trying again"))
 
     # Copy
 

@@ -30,7 +30,7 @@ from headrace.connect.runtime.lifecycle import LifeCycle
 from headrace.connect.takeover.starts import Start
 from headrace.connect.topics.losses import DataLoss, shown_losses
 from headrace.datapath import CopiedCounts, Reached, RecordRefused
-from headrace.errors import HeadraceError
+from headrace.errors import HeadraceError, Retriable
 from headrace.replication import Loss
 from headrace.timing import Clock
 
@@ -38,6 +38,12 @@ from headrace.timing import Clock
 # source.
 
 _INTERVAL_S = 5.0
+
+# Messages of lanes.
+
+_KEPT_S = 6.0
+"""Minimum time for which a message is kept. While its cause lasts, a lane repeats it at least every
+5 s, the longest back-off of connections."""
 
 
 class UnreadLag:
@@ -142,6 +148,8 @@ class SourceStatus:
         """Time without an acknowledgement after which the target counts as unreachable."""
         self._rate = Rate()
         self._acknowledged_before = 0
+        self._said_s = -_KEPT_S
+        """Monotonic time of the last message of a lane."""
         self._left_out_before = (0, 0)
         self._left_out: tuple[Condition, ...] = ()
 
@@ -281,8 +289,15 @@ class SourceStatus:
         self._life.observe(losses=shown.listed)
         return shown.conditions
 
+    def say(self, message: str) -> None:
+        """Report a message of a lane, which continues with other partitions."""
+        self._said_s = self._clock.monotonic()
+        self._life.note(Retriable(f"{message}; trying again"))
+
     def forget_error(self) -> None:
-        """Clear the error if records were acknowledged since the last call."""
+        """Clear the error if records were acknowledged, and no lane repeats its message."""
+        if self._clock.monotonic() - self._said_s < _KEPT_S:
+            return
         if self.copied.records > self._acknowledged_before:
             self._life.recovered()
         self._acknowledged_before = self.copied.records

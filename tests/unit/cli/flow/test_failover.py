@@ -6,6 +6,7 @@ Nothing here can fence the mover's writers: tests/integration/test_fail_over.py 
 import json
 import time
 from collections.abc import Callable, Mapping, Set
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -24,14 +25,24 @@ from headrace.api import (
     TaskPhase,
     TopicPartition,
 )
+from headrace.cli.flow.failover_groups import group_entries
 from headrace.connect.checkpoint.checkpoint_log import CheckpointLog
+from headrace.connect.checkpoint.group_checkpoints import GroupCheckpoints
+from headrace.connect.checkpoint.group_report import EARLIER
 from headrace.connect.failover.survey import deny_writes
 from headrace.connect.runtime.context import FlowContext
 from headrace.connect.runtime.offset_sync_writer import ensure_offset_syncs_topic
 from headrace.datapath import Before, Closed
-from headrace.errors import Fatal
+from headrace.errors import Fatal, Retriable
 from headrace.kafka import Committed, GroupActive
-from headrace.replication import Checkpoint, Loss, OwnerProducer, StoredCheckpoint, write_denial
+from headrace.replication import (
+    Checkpoint,
+    Loss,
+    OwnerProducer,
+    Precision,
+    StoredCheckpoint,
+    write_denial,
+)
 from headrace.standalone import StandaloneHerder
 
 Say = Callable[..., str]
@@ -173,6 +184,17 @@ def test_real_offsets_of_groups_are_in_the_plan_and_in_the_result(
     assert scene.target.committed(["billing"])[0]["billing"][copy].offset == expected[2]
 
 
+def test_a_group_that_resumes_earlier_than_it_could_has_a_note(scene: Scene) -> None:
+    with closing(GroupCheckpoints(scene.context)) as groups:
+        groups.read(["billing"])
+        groups.plan()
+        (exact,) = group_entries(groups)
+        groups.precision = dict.fromkeys(groups.precision, Precision.CONSERVATIVE)
+        (earlier,) = group_entries(groups)
+    assert (exact["exact"], exact["note"]) == (True, "")
+    assert (earlier["exact"], earlier["note"]) == (False, EARLIER)
+
+
 def test_a_plan_names_a_group_that_has_members_at_the_target(say: Say, scene: Scene) -> None:
     checkpointed(scene, 3)
     scene.target.consumer_commits("billing", TopicPartition(COPY, 0), 3)
@@ -237,6 +259,21 @@ def test_commits_during_the_switch_are_read_again_and_later_ones_are_named(
     assert of_group(json.loads(say("failover", "f", "-o", "json"))) == [
         (commits[-1], commits[-1], commits[-1], 0, 0)
     ]
+
+
+def test_a_group_that_committed_during_the_fail_over_is_watched_for_later_commits(
+    say: Say, scene: Scene, meanwhile: list[Callable[[], object]]
+) -> None:
+    scene.source.consumer_commits("billing", P0, 2)
+
+    def commit(offset: int) -> Callable[[], object]:
+        return lambda: scene.source.consumer_commits("billing", P0, offset)
+
+    meanwhile += [commit(3), *[lambda: None] * 8, commit(4)]
+    found = json.loads(say("failover", "f", "-o", "json"))
+    assert of_group(found) == [(3, 3, 3, 0, 0)]
+    assert [(one["sourceOffset"], one["laterOffset"]) for one in found["lateCommits"]] == [(3, 4)]
+    assert not meanwhile
 
 
 def test_a_late_commit_is_a_sentence(
@@ -457,6 +494,7 @@ class TransactionsToEnd:
     def __init__(self, commit: Callable[[], object]) -> None:
         self.commit, self.ended = commit, set[str]()
         self.closed: dict[TopicPartition, Before] = {}
+        self.put_off: Mapping[TopicPartition, Retriable] = {}
 
     def identify(self, transactional_id: str) -> OwnerProducer:
         return OwnerProducer(transactional_id, 9, 0)
@@ -467,10 +505,10 @@ class TransactionsToEnd:
 
     def close(
         self, own: OwnerProducer, partitions: Mapping[TopicPartition, Before]
-    ) -> Mapping[TopicPartition, Closed]:
+    ) -> Mapping[TopicPartition, Closed | Retriable]:
         assert own.transactional_id == "headrace-f-failover"
         self.closed |= partitions
-        return {at: Closed(0, frozenset()) for at in partitions}
+        return {at: self.put_off.get(at) or Closed(0, frozenset()) for at in partitions}
 
 
 @pytest.mark.parametrize("options", [(), ("--source-is-gone",)])
@@ -495,6 +533,34 @@ def test_what_a_cut_off_driver_had_committed_is_known_before_its_partitions_are_
     assert fence.closed[P0].progress == scene.context.progress.partition_of(key)
     assert (one["copiedTo"], one["notStored"]) == (10, 0)
     assert found["notCopied"] == (5 if options else 0)
+
+
+def test_a_fail_over_of_a_part_of_the_partitions_is_a_failure(
+    say: Say, scene: Scene, herder: StandaloneHerder
+) -> None:
+    fence = TransactionsToEnd(lambda: None)
+    fence.put_off = {P1: Retriable("orders-1 on west has no leader")}
+    cast("Any", scene.context.mover).fencing = fence
+    said = say("failover", "f", code=1)
+    assert "f is not completely failed over: correct the errors below, and run" in said
+    assert "But orders-1 on west has no leader." in said
+    assert not watched(herder)
+    assert scene.target.committed(["billing"])[0] == {}
+    assert (scene.stored(P0).switch is None, scene.stored(P1).switch) == (False, None)
+
+    fence.put_off = {}
+    assert "f is failed over, and stopped" in say("failover", "f")
+    assert watched(herder)
+
+
+def test_a_copy_that_lost_its_end_is_switched_where_it_ends_now(say: Say, scene: Scene) -> None:
+    lost(scene, replace(GONE, action=LossAction.STOPPED))
+    scene.target.logs[TopicPartition(COPY, 0)].entries[4:] = []
+    fence = TransactionsToEnd(lambda: None)
+    cast("Any", scene.context.mover).fencing = fence
+    found = json.loads(say("failover", "f", "--accept-losses", "1", "-o", "json"))
+    assert (fence.closed[P0].target_offset, found["partitions"][0]["targetEnd"]) == (4, 4)
+    assert [one["targetOffset"] for one in found["groups"]] == [4]
 
 
 def test_it_is_not_copied_until_the_fail_over_is_aborted(

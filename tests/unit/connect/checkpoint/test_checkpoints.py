@@ -192,6 +192,7 @@ def test_a_group_that_may_not_be_read_is_named_until_it_is_read(units: Units) ->
 
 def test_without_the_pairs_of_before_a_group_is_not_sent_back(units: Units) -> None:
     units.copied(0)
+    units.scene.target.append("east.orders", *[b"x"] * 130)
     for source, target in ((100, 40), (200, 130)):  # MirrorMaker 2 has no offsets in between
         sync = OffsetSync(*P0, source, target)
         units.scene.target.write(SYNCS, FakeRecord(sync.key(), sync.value(), 1))

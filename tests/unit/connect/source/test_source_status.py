@@ -4,6 +4,7 @@ import time
 from types import SimpleNamespace
 from typing import cast
 
+from support.fake_kafka import FakeClock
 from support.lags import lag_of
 from support.source_tasks import FLOW
 
@@ -38,6 +39,23 @@ def reported(life: LifeCycle) -> SourceStatus:
         lambda at, loss: f"offsets {loss.first} to {loss.last} are lost",
         FLOW.spec,
     )
+
+
+def test_a_message_of_a_lane_stays_while_it_is_repeated_and_others_are_copied() -> None:
+    """A user who looks once must see why one partition of many is not copied."""
+    clock, found = FakeClock(), life()
+    status = SourceStatus(found, clock, lambda at, loss: f"{at}: {loss}", FLOW.spec)
+    for second in range(20):
+        if not second % 5:
+            status.say("west: a broker of another cluster responds")
+        status.copied.records += 10
+        status.forget_error()
+        assert found.error is not None
+        assert found.error.message == "west: a broker of another cluster responds; trying again"
+        clock.advance(1)
+    clock.advance(5)
+    status.forget_error()
+    assert found.error is None
 
 
 def test_lost_data_and_a_lag_stay_over_a_restart() -> None:
