@@ -1,7 +1,8 @@
-"""Answers of the source's broker in which a network flips bits that no checksum covers."""
+"""Answers of brokers in which a network flips bits that no checksum covers."""
 
 import json
 import re
+from base64 import b64decode
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,10 @@ from support.prometheus import scraped
 from support.proxy import Proxy
 from support.records import arrived, make_topic, numbered, produce, read, unique
 
+from headrace.api import ClusterAccess, ClusterSpec
 from headrace.control import control
+from headrace.errors import Retriable
+from headrace.kafka import Admin
 from headrace.sandbox import SandboxCluster
 from headrace.sandbox.processes import HOST
 
@@ -22,40 +26,54 @@ DAMAGED = "headrace_task_damaged_answers_total"
 
 
 class FlippingProxy(Proxy):
-    """A proxy that flips one bit of a batch's base offset, once, and names itself as the broker."""
+    """A proxy that flips one bit of an answer, once, and names itself as the broker."""
 
     def __init__(self, port: int) -> None:
         super().__init__(HOST, port)
         self._advertised = HOST.encode() + port.to_bytes(4)
-        self._batch: re.Pattern[bytes] | None = None
+        self._before: re.Pattern[bytes] | None = None
         self._bit = 0
         self.changes = self._flip
 
-    def flip(self, base_offset: int, bit: int) -> None:
-        """Flip a bit of the lowest byte of the next batch at that offset."""
+    def flip(self, before: bytes, bit: int) -> None:
+        """Flip a bit of the byte that follows this regular expression in the next answer."""
         self._bit = bit
-        start = re.escape(base_offset.to_bytes(8))
+        self._before = re.compile(before, re.DOTALL)
+
+    def flip_fetched(self, base_offset: int, bit: int) -> None:
+        """Flip a bit of the lowest byte of the base offset of the next batch at that offset."""
+        start = base_offset.to_bytes(8)
         length_epoch_and_magic = rb"\x00...\x00...\x02"
-        self._batch = re.compile(start + length_epoch_and_magic, re.DOTALL)
+        lowest = re.escape(start[7:])
+        self.flip(re.escape(start[:7]) + b"(?=" + lowest + length_epoch_and_magic + b")", bit)
+
+    def flip_acknowledged(self, topic: str, topic_id: str) -> None:
+        """Flip a bit of the base offset in the next answer about partition 0 of this topic."""
+        name, id_ = re.escape(topic.encode()), re.escape(b64decode(topic_id + "=="))
+        one_without_error = rb"\x02\x00\x00\x00\x00\x00\x00"
+        offset_and_no_append_time = rb"(?=.{6}\xff{8})"
+        topics = b"(?:" + name + b"|" + id_ + b")"
+        self.flip(topics + one_without_error + rb"\x00\x00" + offset_and_no_append_time, 0x08)
 
     @property
     def flipped(self) -> bool:
         """Whether the bit was flipped."""
-        return self._batch is None
+        return self._before is None
 
     def _flip(self, data: bytes) -> bytes:
         data = data.replace(self._advertised, HOST.encode() + self.port.to_bytes(4))
-        if self._batch is None or (found := self._batch.search(data)) is None:
+        if self._before is None or (found := self._before.search(data)) is None:
             return data
-        self._batch = None
+        self._before = None
         changed = bytearray(data)
-        changed[found.start() + 7] ^= self._bit
+        changed[found.end()] ^= self._bit
         return bytes(changed)
 
 
 @pytest.mark.parametrize(
     "mode",
     [
+        {},
         {"delivery": {"mode": "ExactlyOnce"}},
         {"offsets": {"mode": "Preserved"}},
     ],
@@ -69,26 +87,57 @@ def test_flipped_base_offset_neither_loses_nor_doubles_records(
     wait_until: Callable[..., Any],
     mode: dict[str, Any],
 ) -> None:
-    """Move a batch up, to a hole in the log, and another one down, to before the request."""
+    """Move a batch up, to a hole in the log, and another one down, to before the request.
+
+    Then acknowledge a batch of the target far after its end.
+    """
     topic = make_topic(spec(east), unique("flipped"), 1)
     copy = f"east.{topic}"
     produce(spec(east), topic, numbered(RECORDS, 1))
-    with FlippingProxy(east.broker(1).port) as line:
+    with (
+        FlippingProxy(east.broker(1).port) as line,
+        FlippingProxy(west.broker(1).port) as target_line,
+    ):
         flow = manifest(topic, east, west, topic, tasks={"max": 1}, **mode)
         flow["spec"]["source"]["bootstrapServers"] = f"{HOST}:{line.port}"
+        flow["spec"]["target"]["bootstrapServers"] = f"{HOST}:{target_line.port}"
         with FlowRun(tmp_path, [flow], "--metrics-port=0") as run:
             for written, bit in ((RECORDS, 0x01), (RECORDS + MORE, 0x20)):
                 wait_until(lambda written=written: arrived(spec(west), copy) >= written)
-                line.flip(written, bit)
+                line.flip_fetched(written, bit)
                 produce(spec(east), topic, numbered(MORE, 1, written))
                 wait_until(lambda: line.flipped)
-            wait_until(lambda: arrived(spec(west), copy) >= RECORDS + 2 * MORE)
+            target_line.flip_acknowledged(copy, Admin(spec(west)).describe([copy])[copy].topic_id)
+            for more in (2, 3):
+                wait_until(lambda more=more: arrived(spec(west), copy) >= RECORDS + more * MORE)
+                produce(spec(east), topic, numbered(MORE, 1, RECORDS + more * MORE))
+            wait_until(lambda: arrived(spec(west), copy) >= RECORDS + 4 * MORE)
+            assert target_line.flipped
             wait_until(run.ready)
             port = urlsplit(control.request(run.name, "dashboard")["url"]).port
             assert port is not None
             wait_until(
                 lambda: [n for name, n in scraped(port).items() if name.startswith(DAMAGED)],
-                until=lambda counted: sum(counted) >= 2,
+                until=lambda counted: sum(counted) >= 3,
             )
             assert "the broker's answer was damaged" in run.output
     assert read(spec(west), copy) == read(spec(east), topic)
+
+
+def test_topic_is_described_though_a_bit_of_its_name_or_id_is_flipped(east: SandboxCluster) -> None:
+    """The client of librdkafka would end the process."""
+    topic = make_topic(spec(east), unique("described"), 2)
+    described = Admin(spec(east)).describe([topic])
+    name, id_ = topic.encode(), b64decode(described[topic].topic_id + "==")
+    with FlippingProxy(east.broker(1).port) as line:
+        access = ClusterAccess(ClusterSpec(alias="east", bootstrap_servers=f"{HOST}:{line.port}"))
+        admin = Admin(access)
+        line.flip(re.escape(name[:-1]), 0x04)
+        with pytest.raises(Retriable, match="the broker's answer was damaged"):
+            admin.describe([topic])
+        assert line.flipped
+        line.flip(re.escape(id_[:-1]), 0x04)
+        assert admin.describe([topic]) == described
+        assert line.flipped
+        line.flip(re.escape(id_[:-1]), 0x04)
+        assert admin.describe([topic]) == described, "the known id is not the one of the answer"

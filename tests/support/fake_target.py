@@ -67,7 +67,14 @@ class Unreadable:
     """The batch is appended, and the answer breaks the protocol."""
 
 
-Fault = Refusal | Lost | Unreadable | None
+@dataclass(frozen=True)
+class Misreported:
+    """The batch is appended, and the answer has another offset."""
+
+    base_offset: int
+
+
+Fault = Refusal | Lost | Unreadable | Misreported | None
 """Fault of a batch. ``None``: the batch is treated as brokers do."""
 
 
@@ -213,6 +220,8 @@ class FakeTarget:
             code, base_offset = self.logs[data.index].append(batch)
         if isinstance(fault, Lost | Unreadable):
             return fault
+        if isinstance(fault, Misreported):
+            base_offset = fault.base_offset
         return produce.PartitionProduceResponse(
             index=i32(data.index),
             error_code=code,
@@ -245,6 +254,7 @@ class Appending:
         """First and next source offset, and target offset, by partition."""
         self.failed: dict[int, HeadraceError] = {}
         self.waiting: list[str] = []
+        self.damaged: list[str] = []
         self.made: list[int] = []
         self.released: list[int] = []
         self._next = dict.fromkeys(target.logs, 1000)
@@ -257,6 +267,7 @@ class Appending:
             self._acknowledge,
             self._fail,
             waiting=self.waiting.append,
+            damaged=lambda at, why: self.damaged.append(f"{at}: {why}"),
             wanted=wanted,
         )
 

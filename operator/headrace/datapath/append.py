@@ -16,6 +16,7 @@ from headrace.datapath.spans import (
     Acknowledged,
     BatchCorrupt,
     BatchRefused,
+    Damaged,
     Failed,
     Indefinite,
     Outgoing,
@@ -96,6 +97,7 @@ class Appender:
         failed: Failed,
         *,
         waiting: Callable[[str], None] = lambda _: None,
+        damaged: Damaged = lambda _, __: None,
         wanted: Callable[[TopicPartition], None] | None = None,
         led_again: LedAgain | None = None,
         rows_acknowledged: RowsAcknowledged | None = None,
@@ -112,6 +114,7 @@ class Appender:
             acknowledged: Receives acknowledged batches.
             failed: Receives failed partitions.
             waiting: Receives sentences about operations that are repeated until they succeed.
+            damaged: Receives responses that a second one has contradicted.
             wanted: Called by a transactional appender with each partition that has data to send but
                 is not part of the transaction, until ``admit``.
             led_again: Called when a partition has a leader again.
@@ -120,12 +123,15 @@ class Appender:
         self._loop, self._leaders, self._identity = loop, leaders, identity
         self._cluster = leaders.cluster
         self._acknowledged, self._failed, self._waiting = acknowledged, failed, waiting
+        self._damaged = damaged
         self._wanted, self._led_again = wanted, led_again
         self._rows_acknowledged = rows_acknowledged
         self._identities: dict[TopicPartition, ProducerIdentity] = {}
         """Producer identities that were set by ``begin``."""
         self._sequences: dict[TopicPartition, int] = {}
         """First sequence numbers of partitions in ``_identities``."""
+        self._ends: dict[TopicPartition, int] = {}
+        """Ends of partitions without a queue that were set by ``expect``."""
         self._queues: dict[TopicPartition, PartitionQueue] = {}
         self._lost: list[PartitionQueue] = []
         """Partitions whose leader must be looked up."""
@@ -145,6 +151,17 @@ class Appender:
         self._identities[at], self._sequences[at] = identity, sequence
         self._queues.pop(at, None)
 
+    def expect(self, at: TopicPartition, end: int) -> None:
+        """Expect the next batch at this target offset, and each later one after its predecessor.
+
+        Another offset is believed after a second response. Nothing may be pending. Call it after
+        ``begin``. Without it, the offsets of a partition's batches are not checked.
+        """
+        if (queue := self._queues.get(at)) is not None:
+            queue.end = end
+        else:
+            self._ends[at] = end
+
     def append(self, at: TopicPartition, outgoing: Outgoing | Span) -> None:
         """Queue a batch, or the batches of a span, for a partition. ``flush`` sends them.
 
@@ -155,6 +172,7 @@ class Appender:
                 at, self, self._identity_of(at), self._sequences.get(at, 0)
             )
             queue.held = self._wanted is not None
+            queue.end = self._ends.pop(at, None)
         if queue.failed or self._closed:
             if isinstance(outgoing, Span):
                 outgoing.release(outgoing.row_count)
@@ -180,8 +198,13 @@ class Appender:
         self.flush()
 
     def hold(self) -> None:
-        """Hold all partitions back after the end of a transaction. Nothing may be ``pending``."""
+        """Hold all partitions back after the end of a transaction. Nothing may be ``pending``.
+
+        A marker follows the batches of each partition of the transaction.
+        """
         for queue in self._queues.values():
+            if queue.end is not None and not queue.held:
+                queue.end += 1
             queue.held = True
 
     def _identity_of(self, at: TopicPartition) -> ProducerIdentity:
@@ -336,7 +359,12 @@ class Appender:
                 queue.failures = queue.damaged = 0
                 queue.backoff.reset()
             in_order = queue.entries
-            while in_order and in_order[0].state is State.APPENDED:
+            while in_order and (first := in_order[0]).state is State.APPENDED:
+                if (end := queue.end) is not None:
+                    expected = first.base_offset == end and queue.doubted is None
+                    if not expected and not self._is_believed(queue, first):
+                        break
+                    queue.end = first.base_offset + first.records
                 done.append(in_order.popleft())
                 queue.length -= 1
                 if queue.place:
@@ -353,6 +381,12 @@ class Appender:
             ):
                 queue.listed = True
                 queue.turns.append(queue)
+
+    def _is_believed(self, queue: PartitionQueue, first: Entry) -> bool:
+        before, offset = queue.doubted, first.base_offset
+        if before not in (None, offset):
+            self._damaged(queue.at, f"a batch was appended at offset {before}, then at {offset}")
+        return queue.is_believed(first)
 
     def _tell(self, done: Sequence[Entry]) -> None:
         """Report acknowledged batches in order, and release them."""

@@ -11,7 +11,7 @@ from headrace.datapath import transactions
 from headrace.datapath.append import Appender, RowsAcknowledged
 from headrace.datapath.lane_state import LaneState
 from headrace.datapath.producer import Leaders
-from headrace.datapath.spans import Acknowledged, Failed, Outgoing
+from headrace.datapath.spans import Acknowledged, Damaged, Failed, Outgoing
 from headrace.datapath.transactions import (
     CUT_TIMEOUT_S,
     POLL_S,
@@ -201,6 +201,7 @@ class Commits:
         *,
         rows_acknowledged: RowsAcknowledged,
         waiting: Callable[[str], None],
+        damaged: Damaged,
         wake: Callable[[], None],
     ) -> None:
         """Create the object.
@@ -213,6 +214,7 @@ class Commits:
             failed: Receives failed partitions.
             rows_acknowledged: Receives acknowledged batches of spans.
             waiting: Receives messages about operations that are retried.
+            damaged: Receives damaged responses of the target.
             wake: Called when more data may be read.
         """
         self._loop, self._state, self._failed, self._wake = cluster.loop, state, failed, wake
@@ -228,6 +230,7 @@ class Commits:
             acknowledged,
             self._append_failed,
             waiting=waiting,
+            damaged=damaged,
             wanted=self._transactions.want,
             rows_acknowledged=rows_acknowledged,
         )

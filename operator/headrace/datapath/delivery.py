@@ -8,7 +8,7 @@ The pipeline calls the hooks of a ``DeliveryStrategy``, and does not depend on t
 from collections.abc import Callable, Iterable, Set
 from dataclasses import dataclass
 from functools import partial
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from headrace.api import TopicPartition
 from headrace.datapath.append import Appender, RowsAcknowledged
@@ -20,7 +20,7 @@ from headrace.datapath.partition import OpenPartition
 from headrace.datapath.plan import Passing
 from headrace.datapath.rebuild import TopicChanges
 from headrace.datapath.resources import LaneResources, Outlet
-from headrace.datapath.spans import Acknowledged, Failed, Outgoing, Sending, Span
+from headrace.datapath.spans import Acknowledged, Damaged, Failed, Outgoing, Sending, Span
 from headrace.datapath.transactions import Mark
 from headrace.datapath.verify import Verifier
 from headrace.errors import HeadraceError, Retriable
@@ -135,6 +135,8 @@ class LaneParts:
     """Receives failed partitions."""
     waiting: Callable[[object], None]
     """Receives messages about operations that are retried."""
+    damaged: Damaged
+    """Receives damaged responses of the target."""
     reached: Callable[[OpenPartition, Mark], Reached]
     """Returns the state of a partition's copy."""
 
@@ -182,7 +184,7 @@ class AtLeastOnce(Translating):
     def __init__(self, parts: LaneParts) -> None:
         super().__init__(parts)
         self._appender: Appender | None = None
-        self._identities: dict[TopicPartition, ProducerIdentity] = {}
+        self._opened: dict[TopicPartition, _Opened] = {}
 
     @property
     def sending(self) -> Appender | None:
@@ -208,22 +210,29 @@ class AtLeastOnce(Translating):
                 parts.acknowledged,
                 parts.failed,
                 waiting=parts.waiting,
+                damaged=parts.damaged,
                 rows_acknowledged=parts.rows_acknowledged,
             )
-            for at, writes_as in self._identities.items():
-                self._appender.begin(at, writes_as)
+            for at, opened in self._opened.items():
+                self._begin(self._appender, at, opened)
             parts.reader.wake()
             return
 
     def open(self, target: TopicPartition, position: CopyFrom) -> Callable[[], None]:
-        if (writer := position.writer) is None:
-            return _nothing
-        return partial(self._write_as, target, self._parts.resources.begin(target, writer))
+        writer, begin = position.writer, self._parts.resources.begin
+        identity = None if writer is None else begin(target, writer)
+        return partial(self._write, target, _Opened(identity, position.target_offset))
 
-    def _write_as(self, target: TopicPartition, identity: ProducerIdentity) -> None:
-        self._identities[target] = identity
+    def _write(self, target: TopicPartition, opened: "_Opened") -> None:
+        self._opened[target] = opened
         if self._appender is not None:
-            self._appender.begin(target, identity)
+            self._begin(self._appender, target, opened)
+
+    @staticmethod
+    def _begin(appender: Appender, target: TopicPartition, opened: "_Opened") -> None:
+        if opened.identity is not None:
+            appender.begin(target, opened.identity)
+        appender.expect(target, opened.end)
 
     def append(self, target: TopicPartition, outgoing: Outgoing | Span) -> None:
         assert self._appender is not None
@@ -237,5 +246,10 @@ class AtLeastOnce(Translating):
             self._appender.close()
 
 
-def _nothing() -> None:
-    """Do nothing: the partition is written with the lane's own identity."""
+class _Opened(NamedTuple):
+    """State in which a partition was opened."""
+
+    identity: ProducerIdentity | None
+    """None for the lane's own identity."""
+    end: int
+    """Expected end of the target's log."""

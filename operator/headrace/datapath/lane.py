@@ -47,7 +47,7 @@ class CopiedCounts:
     rebuilt_bytes: dict[str, int] = field(default_factory=dict)
     """Size of rebuilt batches in bytes, as fetched, by reason."""
     damaged: int = 0
-    """Number of damaged responses of the source's brokers. Their data are fetched again."""
+    """Number of damaged responses of brokers. The requests are repeated."""
     filled: int = 0
     """Number of offsets without a record that were filled, for copies with preserved offsets."""
     verified: dict[str, int] = field(default_factory=dict)

@@ -73,6 +73,7 @@ class Pipeline:
                 filled=self._filled,
                 failed=self._failed,
                 waiting=self._say_target,
+                damaged=self._target_damaged,
                 reached=self.reached,
             )
         )
@@ -154,10 +155,15 @@ class Pipeline:
             self._state.stop(at, error)
 
     def damaged(self, at: TopicPartition, why: str) -> None:
+        self._count_damaged(self._resources.source.alias, at, why)
+
+    def _target_damaged(self, at: TopicPartition, why: str) -> None:
+        self._count_damaged(self._resources.target.alias, at, why)
+
+    def _count_damaged(self, alias: str, at: TopicPartition, why: str) -> None:
         self._state.copied.damaged += 1
-        log.warning("an answer was damaged: fetching it again", partition=str(at), why=why)
-        name = self._resources.source.alias
-        self._state.say(name, f"the broker's answer was damaged: {at}: {why}")
+        log.warning("an answer was damaged", cluster=alias, partition=str(at), why=why)
+        self._state.say(alias, f"the broker's answer was damaged: {at}: {why}")
 
     def away(self, error: HeadraceError) -> None:
         self._state.say(self._resources.source.alias, error)

@@ -56,6 +56,7 @@ class Entry:
         "base_offset",
         "parts",
         "queue",
+        "records",
         "row",
         "sequence",
         "size",
@@ -71,7 +72,7 @@ class Entry:
         self.row = 0
         self.parts: tuple[Buffer, memoryview]
         """Header and records as they are sent."""
-        self.sequence = self.size = 0
+        self.sequence = self.size = self.records = 0
         self.state = State.QUEUED
         self.tried = False
         """Whether the batch was ever sent, so that the target may have it."""
@@ -117,6 +118,8 @@ class PartitionQueue:
         "at",
         "backoff",
         "damaged",
+        "doubted",
+        "end",
         "entries",
         "failed",
         "failures",
@@ -166,6 +169,11 @@ class PartitionQueue:
         """Number of consecutive times that the first batch arrived damaged at the target."""
         self.unreadable = 0
         """Number of consecutive unreadable responses for the first batch."""
+        self.end: int | None = None
+        """Target offset after the last acknowledged batch, where the next one is expected; None if
+        the offsets of batches are not checked."""
+        self.doubted: int | None = None
+        """Unexpected offset of the first batch, which is sent again for a second answer."""
         self.known_s: float | None = None
         """Time of the producer's last append to the partition; None if the target may not remember
         the producer. The target then accepts any sequence, so only one batch is sent at a time."""
@@ -229,7 +237,8 @@ class PartitionQueue:
                 data[begin + HEADER_BYTES : begin + size],
             )
             entry.state, entry.tried = State.QUEUED, False
-            self._sequence = self._sequence + rows[at + RECORDS] & MAX_SEQUENCE
+            entry.records = count = rows[at + RECORDS]
+            self._sequence = self._sequence + count & MAX_SEQUENCE
             self.entries.append(entry)
         if end < span.row_count:
             self._row = end
@@ -248,6 +257,7 @@ class PartitionQueue:
         entry = Entry(self)
         batch = outgoing.batch
         entry.source, entry.sequence, entry.size = outgoing, sequence, len(batch.data)
+        entry.records = outgoing.records
         entry.parts = stamped(batch, self.producer, sequence)
         return entry
 
@@ -258,6 +268,20 @@ class PartitionQueue:
         if self.again is None:
             self.again = why
         self.place = 0
+
+    def is_believed(self, entry: Entry) -> bool:
+        """Return whether the offset in the response for the first batch is believed.
+
+        No checksum covers it. An unexpected offset is believed if a second response also contains
+        it. Otherwise the batch is sent again: a broker answers a repetition with the offset at
+        which it appended the batch.
+        """
+        if entry.base_offset in (self.end, self.doubted):
+            self.doubted = None
+            return True
+        self.doubted = entry.base_offset
+        entry.state, self.place = State.QUEUED, 0
+        return False
 
     def is_first(self, entry: Entry) -> bool:
         """Return whether all earlier batches are acknowledged."""

@@ -131,6 +131,14 @@ class Failed(Protocol):
         ...
 
 
+class Damaged(Protocol):
+    """Receiver of responses of the target that were damaged."""
+
+    def __call__(self, at: TopicPartition, why: str) -> None:
+        """Receive a partition of the target, and the contradiction between two responses."""
+        ...
+
+
 class BatchRefused(Fatal):
     """The target rejects one or more records of a batch. Nothing of the batch is appended."""
 

@@ -45,9 +45,9 @@ class InTransactions(Translating):
         if position.writer is None:
             raise Fatal(f"internal error: {target} would be copied without a transactional id")
         self._parts.resources.begin(target, position.writer)
-        return partial(self._write_as, position.writer)
+        return partial(self._write_as, position.writer, target, position.target_offset)
 
-    def _write_as(self, writer: OwnerProducer) -> None:
+    def _write_as(self, writer: OwnerProducer, target: TopicPartition, end: int) -> None:
         if self._commits is None:
             parts = self._parts
             self._commits = Commits(
@@ -58,8 +58,10 @@ class InTransactions(Translating):
                 parts.failed,
                 rows_acknowledged=parts.rows_acknowledged,
                 waiting=parts.waiting,
+                damaged=parts.damaged,
                 wake=parts.reader.wake,
             )
+        self._commits.appender.expect(target, end)
 
     def append(self, target: TopicPartition, outgoing: Outgoing | Span) -> None:
         self._opened.appender.append(target, outgoing)

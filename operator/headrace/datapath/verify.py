@@ -360,6 +360,9 @@ class TargetEpochs:
         """
         self._cluster, self._unseen, self._seen, self._lost = cluster, unseen, seen, lost
         self._due = self._closed = False
+        self._doubted: set[TopicPartition] = set()
+        """Partitions whose last answer had an end before the acknowledged one. No checksum covers
+        it, so a second answer decides."""
 
     def delivered(self) -> None:
         """Schedule a query of the leaders after an acknowledgement."""
@@ -388,9 +391,12 @@ class TargetEpochs:
             return
         for at, end in reply.result().found.items():
             offset = unseen[at]
-            if end.end_offset < offset:
+            if end.end_offset < offset and at not in self._doubted:
+                self._doubted.add(at)
+            elif end.end_offset < offset:
                 self._lost(at, TargetLoss(at, end.end_offset, offset))
             else:
+                self._doubted.discard(at)
                 self._seen(at, TargetSeen(offset, end.leader_epoch))
         if self._unseen():
             self.delivered()

@@ -107,9 +107,9 @@ REBUILT_BYTES = Described(
 DAMAGED = Described(
     "headrace_task_damaged_answers_total",
     "counter",
-    "Answers of the source's brokers that contradicted themselves or another answer, and were "
-    "fetched again, since the task began on this driver. The network, a broker's memory or its "
-    "disk flips bits.",
+    "Answers of brokers that contradicted themselves or another answer, so that the request was "
+    "repeated, since the task began on this driver. The network, a broker's memory or its disk "
+    "flips bits.",
     TASK,
 )
 FILLED = Described(

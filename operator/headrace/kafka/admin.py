@@ -4,6 +4,7 @@ import time
 from collections.abc import Collection, Iterable, Mapping
 from concurrent.futures import Future
 from enum import Enum
+from functools import partial
 from typing import Any, NamedTuple
 
 import confluent_kafka
@@ -206,7 +207,8 @@ class OffsetAdmin(ClusterAdmin):
             time.sleep(0.1)
             # A client that saw a topic before the topic had leaders does not update its metadata by
             # itself. Listing all topics updates it.
-            self.topics()
+            tried, client = f"list the topics of {self.name}", self._requests.client
+            self._requests.call(tried, partial(client.list_topics, timeout=self._timeout_s))
 
     def _ask_offsets(
         self, partitions: Iterable[TopicPartition], spec: OffsetSpec, committed: bool, what: str

@@ -12,7 +12,7 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
 from headrace.api import ClusterAccess
-from headrace.errors import GaveUp, HeadraceError, Retriable
+from headrace.errors import GaveUp, HeadraceError, Retriable, Unreachable
 from headrace.kafka.clients import client_config, construct
 from headrace.kafka.diagnosis import diagnose, is_advertised
 from headrace.kafka.errors import AuthenticationFailed, SecretMissing, translate
@@ -264,6 +264,8 @@ class ClusterAdmin:
         self._access = cluster
         self._timeout_s = timeout_s
         self._requests = AdminRequests(cluster, timeout_s)
+        self._topics: dict[str, int] = {}
+        """Last known numbers of partitions by topic."""
 
     def cluster_id(self) -> str:
         """Return the cluster id. Two addresses with equal ids belong to the same cluster."""
@@ -284,10 +286,8 @@ class ClusterAdmin:
         Brokers that do not respond within ``within_s`` are ignored. The next request uses a new
         client, because librdkafka keeps the addresses that a foreign broker has advertised.
         """
-        try:
-            self._on_wire(lambda cluster: cluster.check_brokers(within_s))
-        except GaveUp as error:
-            raise Retriable(f"could not compare the brokers of {self.name}: {error}") from error
+        tried = f"compare the brokers of {self.name}"
+        self._retried_on_wire(tried, lambda cluster: cluster.check_brokers(within_s))
         self._requests.renew()
 
     def _check_before_write(self) -> None:
@@ -299,18 +299,24 @@ class ClusterAdmin:
             self.check_brokers(COMPARED_TIMEOUT_S)
 
     def topics(self) -> dict[str, int]:
-        """Return the number of partitions of every topic. Needs one metadata request."""
-        client = self._requests.client
+        """Return the number of partitions of every topic."""
+        found = self._listed_topics()
+        if found != self._topics:
+            # No checksum covers the answer: what differs from the last one must be confirmed.
+            first, found = found, self._listed_topics()
+            known = self._topics.items() | first.items()
+            found = {name: count for name, count in found.items() if (name, count) in known}
+        self._topics = found
+        return dict(found)
+
+    def _listed_topics(self) -> dict[str, int]:
         tried = f"list the topics of {self.name}"
-        metadata = self._requests.call(tried, lambda: client.list_topics(timeout=self._timeout_s))
-        expected = self._access.cluster_id
-        if expected is not None and metadata.cluster_id != expected:
-            self._requests.renew()
-            raise ForeignBroker(
-                f"could not {tried}: a broker of another cluster responds, its cluster id is "
-                f"{metadata.cluster_id}, and {expected} is expected"
-            )
-        return {name: len(t.partitions) for name, t in metadata.topics.items() if not t.error}
+        view = self._retried_on_wire(tried, lambda cluster: cluster.refresh(None))
+        return {
+            name: len(topic.partitions)
+            for name, topic in view.topics.items()
+            if not topic.error.value
+        }
 
     def _on_wire(self, ask: Callable[[ClusterClient], Coroutine[Any, Any, T]]) -> T:
         """Run ``ask`` with a temporary client of the wire protocol, and return its result."""
@@ -321,6 +327,24 @@ class ClusterAdmin:
         finally:
             cluster.close()
             loop.close()
+
+    def _retried_on_wire(
+        self, tried: str, ask: Callable[[ClusterClient], Coroutine[Any, Any, T]]
+    ) -> T:
+        """Return the result as ``_on_wire`` does. Raise ``Retriable`` if it takes too long.
+
+        The error of a cluster that does not respond has the cause found by ``diagnose``.
+        """
+        try:
+            return self._on_wire(ask)
+        except ForeignBroker:
+            raise
+        except GaveUp as error:
+            failure: HeadraceError = Unreachable(f"could not {tried}: {error}")
+            raise diagnose(self._access, tried, failure, None) from error
+        except Unreachable as error:
+            failure = Unreachable(f"could not {tried}: {error}")
+            raise diagnose(self._access, tried, failure, None) from error
 
     def _on_wire_by_group(
         self,

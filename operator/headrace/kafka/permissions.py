@@ -8,7 +8,7 @@ from enum import StrEnum
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
-from confluent_kafka import KafkaError, KafkaException, TopicCollection
+from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import (
     AclBinding,
     AclBindingFilter,
@@ -28,10 +28,13 @@ from headrace.kafka.admin import Admin
 from headrace.kafka.admin_requests import ClusterAdmin
 from headrace.kafka.errors import code_of
 from headrace.kafka.security import principal_of
+from headrace.kafka.topic_admin import is_missing
 from headrace.kafka.wire import (
     BrokerDisk,
+    RequestRefused,
     answer_to_acls,
     broker_disks,
+    describe_topics,
     may_use_transactional_id,
     unreadable,
     unwritable,
@@ -190,6 +193,12 @@ FORBIDDEN = {
     KafkaError.GROUP_AUTHORIZATION_FAILED,
     KafkaError.CLUSTER_AUTHORIZATION_FAILED,
 }
+
+
+def _is_forbidden(error: HeadraceError) -> bool:
+    return isinstance(error, RequestRefused) and error.code.value in FORBIDDEN
+
+
 _BY_CLIENT = {getattr(AclOperation, one.name): one for one in Operation}
 
 
@@ -201,6 +210,13 @@ def operations(of_client: Iterable[AclOperation] | None) -> frozenset[Operation]
     if of_client is None:
         return ALL
     return frozenset(_BY_CLIENT[one] for one in of_client if one in _BY_CLIENT)
+
+
+def _in_bits(bits: int | None) -> frozenset[Operation]:
+    """Return the operations in the bits of a response, as ``operations`` does."""
+    if bits is None:
+        return ALL
+    return operations(one for one in AclOperation if bits >> one.value & 1)
 
 
 class ClusterRights(ClusterAdmin):
@@ -385,32 +401,22 @@ class RightsAdmin(Admin, ClusterRights):
         absent, hidden = set[str](), set[str]()
         if not names:
             return found, absent, hidden
-        client, tried = self._requests.client, f"describe topics of {self.name}"
-        futures = self._requests.call(
-            tried,
-            lambda: client.describe_topics(
-                TopicCollection(sorted(names)),
-                include_authorized_operations=True,
-                request_timeout=self._timeout_s,
-            ),
-        )
-        for name, future in futures.items():
-            try:
-                one = self._requests.result(f"describe topic {name} of {self.name}", future)
-            except HeadraceError as error:
-                code = code_of(error)
-                if code == KafkaError.UNKNOWN_TOPIC_OR_PART:
+        ask = partial(describe_topics, names=names, operations=True)
+        described = self._retried_on_wire(f"describe topics of {self.name}", ask)
+        for name, one in described.items():
+            if isinstance(one, HeadraceError):
+                if is_missing(one):
                     absent.add(name)
-                elif code in FORBIDDEN:
+                elif _is_forbidden(one):
                     hidden.add(name)
                 else:
-                    raise
+                    raise one
                 continue
             replicas = Replicas(
-                min(len(at.replicas) for at in one.partitions),
-                min(len(at.isr) for at in one.partitions),
+                min(len(at.replicas) for at in one.partitions.values()),
+                min(len(at.in_sync) for at in one.partitions.values()),
             )
-            allowed = operations(one.authorized_operations)
+            allowed = _in_bits(one.operations)
             found[name] = TopicRights(allowed, True, len(one.partitions), replicas)
         return found, absent, hidden
 
@@ -428,15 +434,18 @@ class RightsAdmin(Admin, ClusterRights):
             operation: self._refused_to(operation, ask)
             for operation, ask in self._trials(sorted(names), new).items()
         }
+        refused[Operation.DESCRIBE_CONFIGS] = {
+            name: one
+            for name, one in self._settings(sorted(names)).items()
+            if isinstance(one, HeadraceError) and _is_forbidden(one)
+        }
         for operation, wire in ((Operation.READ, unreadable), (Operation.WRITE, unwritable)):
             refused[operation] = dict.fromkeys(self._on_wire(partial(wire, topics=sorted(names))))
         return refused
 
     def _trials(self, names: list[str], new: Mapping[str, tuple[int, int]]) -> dict[Operation, Ask]:
-        settings = {"request_timeout": self._timeout_s}
         options = {"validate_only": True, **self._timeouts()}
         client = self._requests.client
-        resources = [ConfigResource(ResourceType.TOPIC, one) for one in names]
         change = ConfigEntry("retention.ms", None, incremental_operation=AlterConfigOpType.DELETE)
         changes = [
             ConfigResource(ResourceType.TOPIC, one, incremental_configs=[change]) for one in names
@@ -446,9 +455,8 @@ class RightsAdmin(Admin, ClusterRights):
         return {
             Operation.CREATE: lambda: client.create_topics(topics, **options),
             Operation.ALTER: lambda: client.create_partitions(grown, **options),
-            Operation.DESCRIBE_CONFIGS: lambda: client.describe_configs(resources, **settings),
             Operation.ALTER_CONFIGS: lambda: client.incremental_alter_configs(
-                changes, validate_only=True, **settings
+                changes, validate_only=True, request_timeout=self._timeout_s
             ),
         }
 

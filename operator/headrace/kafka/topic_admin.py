@@ -1,28 +1,43 @@
 """Topics, their settings and the racks of their replicas."""
 
-from base64 import urlsafe_b64decode
+from base64 import b64encode, urlsafe_b64decode
 from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import Future
+from functools import partial
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from confluent_kafka import KafkaError, TopicCollection
+from confluent_kafka import KafkaError
 from confluent_kafka import TopicPartition as KafkaPartition
 from confluent_kafka.admin import (
     AlterConfigOpType,
     ConfigEntry,
     ConfigResource,
-    ConfigSource,
     NewPartitions,
     NewTopic,
     ResourceType,
 )
 
-from headrace.api import TopicPartition
+from headrace.api import ClusterAccess, TopicPartition
 from headrace.errors import Fatal, HeadraceError, Retriable
-from headrace.kafka.admin_requests import AdminRequests, ClusterAdmin
+from headrace.kafka.admin_requests import ClusterAdmin
 from headrace.kafka.errors import code_of
-from headrace.kafka.wire import delete_topics
+from headrace.kafka.wire import (
+    ClusterClient,
+    DescribedTopic,
+    RequestRefused,
+    Settings,
+    broker_settings,
+    delete_topics,
+    describe_topics,
+    topic_settings,
+)
+
+
+def is_missing(error: HeadraceError) -> bool:
+    """Return whether a broker's error says that the topic does not exist."""
+    missing = KafkaError.UNKNOWN_TOPIC_OR_PART
+    return isinstance(error, RequestRefused) and error.code.value == missing
 
 
 class TopicConfig(NamedTuple):
@@ -42,16 +57,10 @@ class TopicConfigAdmin(ClusterAdmin):
 
         Raise ``Fatal`` if the principal may not read them.
         """
-        client = self._requests.client
-        tried = f"read the settings of topic {name} of {self.name}"
-        resource = ConfigResource(ResourceType.TOPIC, name)
-        futures = self._requests.call(
-            tried,
-            lambda: client.describe_configs([resource], request_timeout=self._timeout_s),
-        )
-        return {
-            key: one.value for key, one in self._requests.result(tried, futures[resource]).items()
-        }
+        (found,) = self._settings([name]).values()
+        if isinstance(found, HeadraceError):
+            raise found
+        return {key: one.value for key, one in found.items() if one.value is not None}
 
     def topic_configs(
         self, names: Iterable[str]
@@ -60,30 +69,23 @@ class TopicConfigAdmin(ClusterAdmin):
 
         A topic that does not exist is in neither result.
         """
-        resources = [ConfigResource(ResourceType.TOPIC, name) for name in sorted(set(names))]
         found: dict[str, TopicConfig] = {}
         refused: dict[str, HeadraceError] = {}
-        if not resources:
-            return found, refused
-        client = self._requests.client
-        futures = self._requests.call(
-            f"read the settings of topics of {self.name}",
-            lambda: client.describe_configs(resources, request_timeout=self._timeout_s),
-        )
-        for resource, future in futures.items():
-            name = str(resource.name)
-            try:
-                entries = self._requests.result(
-                    f"read the settings of topic {name} of {self.name}", future
-                )
-            except HeadraceError as error:
-                if code_of(error) != KafkaError.UNKNOWN_TOPIC_OR_PART:
-                    refused[name] = error
+        for name, one in self._settings(sorted(set(names))).items():
+            if isinstance(one, HeadraceError):
+                if not is_missing(one):
+                    refused[name] = one
                 continue
-            known = {key: one for key, one in entries.items() if one.value is not None}
-            own = {key: one.value for key, one in known.items() if _of_topic(one)}
-            found[name] = TopicConfig(own, {key: one.value for key, one in known.items()})
+            known = {key: value for key, (value, _) in one.items() if value is not None}
+            own = {key: value for key, value in known.items() if one[key].of_topic}
+            found[name] = TopicConfig(own, known)
         return found, refused
+
+    def _settings(self, names: Collection[str]) -> Mapping[str, Settings | HeadraceError]:
+        if not names:
+            return {}
+        tried = f"read the settings of topics of {self.name}"
+        return self._retried_on_wire(tried, partial(topic_settings, topics=names))
 
     def change_topic_configs(
         self, changes: Mapping[str, Mapping[str, str | None]]
@@ -133,10 +135,6 @@ class TopicConfigAdmin(ClusterAdmin):
         return refused
 
 
-def _of_topic(entry: ConfigEntry) -> bool:
-    return ConfigSource(entry.source) is ConfigSource.DYNAMIC_TOPIC_CONFIG
-
-
 def _changed(name: str, value: str | None) -> ConfigEntry:
     kind = AlterConfigOpType.DELETE if value is None else AlterConfigOpType.SET
     return ConfigEntry(name, value, incremental_operation=kind)
@@ -147,8 +145,8 @@ _BY_RACK = "RackAwareReplicaSelector"
 """Kafka's selector that lets a consumer fetch from a replica in its ``client.rack`` (KIP-392)."""
 
 
-def read_racks(
-    requests: AdminRequests, timeout_s: float, name: str, topics: Collection[str]
+async def read_racks(
+    cluster: ClusterClient, topics: Collection[str]
 ) -> Mapping[TopicPartition, frozenset[str]]:
     """Return the racks from which each partition can be read. Empty if the brokers have no racks.
 
@@ -156,55 +154,24 @@ def read_racks(
     cannot be read, it is the rack of the preferred leader. The current leader is ignored, because a
     broker that restarts leads its partitions again later.
     """
-    client = requests.client
-    racks = _racks(requests, timeout_s, name)
+    view = await cluster.refresh(topics)
+    racks = {node: broker.rack for node, broker in view.brokers.items() if broker.rack}
     if not racks:
         return {}
-    tried = f"read the replicas of the topics of {name}"
-    metadata = requests.call(tried, lambda: client.list_topics(timeout=timeout_s))
-    kept = slice(None) if _fetch_from_followers(requests, timeout_s, name, min(racks)) else slice(1)
+    settings = await broker_settings(cluster, min(racks))
+    from_followers = not isinstance(settings, HeadraceError) and (
+        (setting := settings.get(_SELECTOR)) is not None
+        and (setting.value or "").endswith(f".{_BY_RACK}")
+    )
+    kept = slice(None) if from_followers else slice(1)
     return {
         TopicPartition(topic, number): frozenset(
             racks[broker] for broker in partition.replicas[kept] if broker in racks
         )
         for topic in topics
-        if topic in metadata.topics
-        for number, partition in metadata.topics[topic].partitions.items()
+        if topic in view.topics
+        for number, partition in view.topics[topic].partitions.items()
     }
-
-
-def _racks(requests: AdminRequests, timeout_s: float, name: str) -> dict[int, str]:
-    """Return the rack of each broker that has one."""
-    tried = f"read the racks of the brokers of {name}"
-    cluster = _result(
-        requests, tried, lambda: requests.client.describe_cluster(request_timeout=timeout_s)
-    )
-    return {node.id: node.rack for node in cluster.nodes if node.rack}
-
-
-def _fetch_from_followers(
-    requests: AdminRequests, timeout_s: float, name: str, broker: int
-) -> bool:
-    """Return True if brokers let consumers fetch from a replica in their rack.
-
-    Return False if the principal may not read the broker's settings.
-    """
-    client, resource = requests.client, ConfigResource(ResourceType.BROKER, str(broker))
-    tried = f"read {_SELECTOR} of broker {broker} of {name}"
-    try:
-        settings = _result(
-            requests,
-            tried,
-            lambda: client.describe_configs([resource], request_timeout=timeout_s)[resource],
-        )
-    except HeadraceError:
-        return False
-    selector = settings.get(_SELECTOR)
-    return selector is not None and (selector.value or "").endswith(f".{_BY_RACK}")
-
-
-def _result(requests: AdminRequests, tried: str, ask: Callable[[], Any]) -> Any:
-    return requests.result(tried, requests.call(tried, ask))
 
 
 NO_TOPIC_ID = "AAAAAAAAAAAAAAAAAAAAAA"
@@ -230,41 +197,59 @@ class Topic(NamedTuple):
     """Numbers of the partitions without a leader."""
 
 
+_MAX_ANSWERS = 3
+"""Maximum number of answers about topics whose ids differ."""
+
+
 class TopicAdmin(ClusterAdmin):
     """Describes, creates and deletes topics. Calls block as in ``ClusterAdmin``."""
+
+    def __init__(self, cluster: ClusterAccess, timeout_s: float = 10.0) -> None:
+        super().__init__(cluster, timeout_s)
+        self._ids: dict[str, UUID | None] = {}
+        """Last known topic ids by name."""
 
     def describe(self, names: Iterable[str]) -> dict[str, Topic]:
         """Return the named topics that exist, with their ids."""
         wanted = sorted(set(names))
         if not wanted:
             return {}
-        client = self._requests.client
-        tried = f"describe topics of {self.name}"
-        futures = self._requests.call(
-            tried,
-            lambda: client.describe_topics(
-                TopicCollection(wanted), request_timeout=self._timeout_s
-            ),
-        )
-        found = {}
-        for name, future in futures.items():
-            try:
-                described = self._requests.result(f"describe topic {name} of {self.name}", future)
-            except Retriable as error:
-                if code_of(error) == KafkaError.UNKNOWN_TOPIC_OR_PART:
-                    continue
-                raise
-            there = described.partitions
-            leaderless = frozenset(one.id for one in there if one.leader is None)
-            found[name] = Topic(name, len(there), str(described.topic_id), leaderless)
+        found: dict[str, Topic] = {}
+        for name, one in self._confirmed(wanted).items():
+            if isinstance(one, DescribedTopic):
+                found[name] = Topic(name, len(one.partitions), _written(one.id), one.leaderless)
+            elif not is_missing(one):
+                raise one
         return found
+
+    def _confirmed(self, names: Collection[str]) -> Mapping[str, DescribedTopic | HeadraceError]:
+        """Return each topic, or the broker's error.
+
+        No checksum covers a topic id. An id that differs from the last known one counts only if two
+        consecutive answers contain it.
+        """
+        tried, before = f"describe topics of {self.name}", dict[str, UUID | None]()
+        for _ in range(_MAX_ANSWERS):
+            described = self._retried_on_wire(tried, partial(describe_topics, names=names))
+            ids = {
+                name: one.id for name, one in described.items() if isinstance(one, DescribedTopic)
+            }
+            if all(one in (self._ids.get(name), before.get(name)) for name, one in ids.items()):
+                self._ids |= ids
+                return described
+            before = ids
+        raise Retriable(
+            f"could not {tried}: {_MAX_ANSWERS} answers have different topic ids; the broker's "
+            "answers were damaged, or topics were created during this time"
+        )
 
     def racks(self, topics: Collection[str]) -> Mapping[TopicPartition, frozenset[str]]:
         """Return the racks from which each partition of ``topics`` can be read.
 
         Calls ``read_racks``.
         """
-        return read_racks(self._requests, self._timeout_s, self.name, topics)
+        tried = f"read the replicas of the topics of {self.name}"
+        return self._retried_on_wire(tried, partial(read_racks, topics=topics))
 
     def create_topic(
         self,
@@ -348,6 +333,11 @@ class TopicAdmin(ClusterAdmin):
 
     def _timeouts(self) -> dict[str, float]:
         return {"operation_timeout": self._timeout_s, "request_timeout": self._timeout_s}
+
+
+def _written(id_: UUID | None) -> str:
+    """Return a topic id as librdkafka writes it: base64 without padding."""
+    return b64encode(id_.bytes).decode().rstrip("=") if id_ else NO_TOPIC_ID
 
 
 def _uuid(topic_id: str) -> UUID:

@@ -22,15 +22,14 @@ _BATCH = (
 COVERED = "records"
 """Name of the part of a batch that its checksum covers."""
 
-_GROUP = {"group_id", "name", "topic_id", "partition_index", "committed_offset"}
+_GROUP = {"group_id", "name", "topic_id", "partition_index"}
 NOT_FOUND = {
     ("fetch", Direction.REQUEST): {"isolation_level"},
     ("fetch", Direction.RESPONSE): {"topic", "topic_id", "partition_index", "base_offset"},
     ("list_offsets", Direction.REQUEST): {"timestamp", "isolation_level"},
     ("list_offsets", Direction.RESPONSE): {"offset", "timestamp"},
     ("produce", Direction.REQUEST): {"name", "topic_id", "index"},
-    ("produce", Direction.RESPONSE): {"base_offset"},
-    ("offset_fetch", Direction.RESPONSE): _GROUP,
+    ("offset_fetch", Direction.RESPONSE): _GROUP | {"committed_offset"},
     ("offset_commit", Direction.REQUEST): _GROUP,
 }
 """Fields that docs/faults.md lists as not found, and on which records or groups depend."""

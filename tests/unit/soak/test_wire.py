@@ -106,7 +106,7 @@ def test_difference_is_accepted_only_after_a_flip_that_cannot_be_found(
 def test_wrong_offset_of_a_group_is_accepted_only_after_a_flip_in_offsets_of_groups() -> None:
     wrong = Difference("would skip", 0.0, inf, of_group=True)
     fetched_base = flip("fetch", Direction.RESPONSE, "batch.base_offset")
-    committed = flip("offset_commit", Direction.REQUEST, "topics.partitions.committed_offset")
+    committed = flip("offset_commit", Direction.REQUEST, "topics.partitions.partition_index")
 
     (judged,) = explained([wrong], [fetched_base, committed])
     assert "field that cannot be checked" in judged.explained_by

@@ -46,7 +46,8 @@ class GroupApplier:
     """Application of checkpoints to the target's groups. Not thread-safe.
 
     Groups are set as in MirrorMaker 2 (KIP-545), except that headrace does not move a group for
-    which a consumer of the target has committed. The target rejects the commit if the group has
+    which a consumer of the target has committed. An offset after the end of the target's log is not
+    a consumer's. The target rejects the commit if the group has
     active members. The start offset of a share group is set before its first use (KIP-932).
     """
 
@@ -114,7 +115,48 @@ class GroupApplier:
             used = position.group in there.used
             how = judge(checkpoint.target_offset, held.get(position), ours, used=used, back=back)
             self.found[position] = Applied.REFUSED if position.group in there.unreadable else how
+        foreign = {
+            position: held[position]
+            for position, one in wanted.items()
+            if self.found[position] is Applied.FOREIGN and position.group not in there.used
+        }
+        for position in self._impossible(foreign, wanted, share):
+            self.found[position] = Applied.SET
         return held, there.unreadable.keys()
+
+    def _impossible(
+        self,
+        foreign: Mapping[GroupPartition, int],
+        wanted: Mapping[GroupPartition, PendingCheckpoint],
+        share: set[str],
+    ) -> Collection[GroupPartition]:
+        """Return the partitions of groups with an offset after the end of the target's log.
+
+        No consumer commits such an offset. It comes from a damaged request, or from a log that was
+        truncated. No checksum covers the answers, so the offset and the end are read twice.
+        """
+        if not (late := self._after_end(foreign, wanted)):
+            return ()
+        groups = {position.group for position in late}
+        there = read_target_groups(self._target, groups, share & groups)
+        again = {
+            position: offset
+            for position, offset in late.items()
+            if there.committed_at(position.group, wanted[position].at) == offset
+        }
+        return self._after_end(again, wanted).keys()
+
+    def _after_end(
+        self,
+        held: Mapping[GroupPartition, int],
+        wanted: Mapping[GroupPartition, PendingCheckpoint],
+    ) -> dict[GroupPartition, int]:
+        ends = self._target.known_ends({wanted[position].at for position in held})
+        return {
+            position: offset
+            for position, offset in held.items()
+            if offset > ends.get(wanted[position].at, offset)
+        }
 
     def _remember(
         self, wanted: Mapping[GroupPartition, PendingCheckpoint], held: Mapping[GroupPartition, int]

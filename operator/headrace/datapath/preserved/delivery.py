@@ -72,6 +72,7 @@ class Preserving:
                 parts.failed,
                 first=self._check_first,
                 waiting=parts.waiting,
+                damaged=parts.damaged,
                 with_records=parts.resources.holes is GapPolicy.ABORTED_FILLERS,
             )
         self._writer.begin(target, opening.end, opening.closer)

@@ -14,6 +14,7 @@ from itertools import islice
 from headrace.api import TopicPartition
 from headrace.datapath.preserved.owner import Closer, TaskProducers
 from headrace.datapath.preserved.plan import Hole
+from headrace.datapath.spans import Damaged
 from headrace.errors import Fatal, HeadraceError, Retriable
 from headrace.kafka.wire import (
     LATEST,
@@ -97,9 +98,13 @@ class Filler:
     """
 
     def __init__(
-        self, target: ClusterClient, transactions: Transactions, identity: ProducerIdentity
+        self,
+        target: ClusterClient,
+        transactions: Transactions,
+        identity: ProducerIdentity,
+        damaged: Damaged = lambda _, __: None,
     ) -> None:
-        self._target, self._transactions = target, transactions
+        self._target, self._transactions, self._damaged = target, transactions, damaged
         self._identity = replace(identity, transactional=True)
         self._sequences: dict[TopicPartition, int] = {}
         """Next sequence of partitions for which it is known."""
@@ -150,7 +155,14 @@ class Filler:
                 return 0 if one.last_sequence < 0 else sequence_after(one.last_sequence, 1)
         return 0
 
-    async def _send(self, at: TopicPartition, piece: Hole, sequence: int) -> None:
+    async def _send(
+        self, at: TopicPartition, piece: Hole, sequence: int, doubted: int | None = None
+    ) -> None:
+        """Append a batch of empty records.
+
+        An unexpected offset in the response is believed if a second response, to the same batch,
+        contains it too: no checksum covers it. ``doubted`` is the offset in the first response.
+        """
         name, offset = self._target.name, piece.first
         led = self._target.view.leadership(at)
         if led is None:
@@ -175,9 +187,14 @@ class Filler:
             if answer.name == "INVALID_TXN_STATE":  # its coordinator has ended the transaction
                 raise Retriable(str(error))
             raise _as_retriable(answer.outcome, error)
-        if answer.base_offset != offset:
+        appended_at = answer.base_offset
+        if doubted not in (None, appended_at):
+            self._damaged(at, f"a batch was appended at offset {doubted}, then at {appended_at}")
+        if appended_at not in (offset, doubted):
+            await self._send(at, piece, sequence, appended_at)
+        elif appended_at != offset:
             raise appended_elsewhere(
-                at, name, offset, answer.base_offset, what=f"what fills offset {offset}"
+                at, name, offset, appended_at, what=f"what fills offset {offset}"
             )
 
 
@@ -233,6 +250,7 @@ class Holes:
         owner: TaskProducers,
         filled: Filled,
         *,
+        damaged: Damaged = lambda _, __: None,
         with_records: bool = False,
     ) -> None:
         """Create the object.
@@ -241,12 +259,13 @@ class Holes:
             cluster: The target.
             owner: Producers of the task.
             filled: Receives the outcome of each ``fill``.
+            damaged: Receives damaged responses of the target.
             with_records: Whether holes that need more than one round of markers are filled with
                 empty records.
         """
         self._cluster, self._filled, self._with_records = cluster, filled, with_records
         writers = zip(owner.transactions(cluster), owner.identities, strict=True)
-        self._fillers = [Filler(cluster, *one) for one in writers]
+        self._fillers = [Filler(cluster, *one, damaged) for one in writers]
         self._closing: dict[Closer, Filler] = {}
         self._open: dict[TopicPartition, _Open] = {}
         self._running = self._stopping = self._closed = False

@@ -15,7 +15,7 @@ from headrace.datapath.preserved.holes import (
 from headrace.datapath.preserved.owner import Closer, End, TaskProducers, copies_lost
 from headrace.datapath.preserved.plan import Append, Operation
 from headrace.datapath.producer import Leaders
-from headrace.datapath.spans import Outgoing
+from headrace.datapath.spans import Damaged, Outgoing
 from headrace.errors import HeadraceError
 from headrace.kafka.wire import ProducerIdentity
 
@@ -91,6 +91,7 @@ class Writer:
         *,
         first: FirstBatch | None = None,
         waiting: Callable[[str], None] = lambda _: None,
+        damaged: Damaged = lambda _, __: None,
         with_records: bool = False,
     ) -> None:
         """Create a writer without partitions.
@@ -102,12 +103,15 @@ class Writer:
             failed: Receives failed partitions.
             first: Check of each partition's first batch; None for no check.
             waiting: Receives messages about operations that are retried.
+            damaged: Receives damaged responses of the target.
             with_records: Whether long holes are filled with empty records, as in ``Holes``.
         """
         self._cluster = leaders.cluster
         self._written, self._failed, self._first = written, failed, first
         self._partitions: dict[TopicPartition, _Partition] = {}
-        self._holes = Holes(leaders.cluster, owner, self._filled, with_records=with_records)
+        self._holes = Holes(
+            leaders.cluster, owner, self._filled, damaged=damaged, with_records=with_records
+        )
         self._appender = Appender(
             leaders.cluster.loop,
             leaders,
@@ -115,6 +119,7 @@ class Writer:
             self._appended,
             self._fail,
             waiting=waiting,
+            damaged=damaged,
             led_again=self._led_again,
         )
 
@@ -131,6 +136,7 @@ class Writer:
             end.offset, end.offset, closer=closer, checked=self._first is None
         )
         self._appender.begin(at, end.identity, end.sequence)
+        self._appender.expect(at, end.offset)
 
     def write(self, at: TopicPartition, operation: Operation) -> None:
         """Queue an operation that follows the previous one without a hole. ``flush`` sends it."""
@@ -248,6 +254,7 @@ class Writer:
             self._appender.begin(at, one.closer.identity)
             one.closer = None
         hole = one.waiting.popleft()
+        self._appender.expect(at, hole.next)
         one.filling, one.next, one.given = False, hole.next, hole.next
         self._written(at, one.next, None)
         self._go_on(at, one)

@@ -20,6 +20,7 @@ from headrace.kafka.wire.batches import (
     stored_bytes,
 )
 from headrace.kafka.wire.cluster import ClusterClient, ClusterMetadata, led_by
+from headrace.kafka.wire.configs import Settings, broker_settings, topic_settings
 from headrace.kafka.wire.connection import Connection
 from headrace.kafka.wire.errors import (
     ConnectionLost,
@@ -109,7 +110,7 @@ from headrace.kafka.wire.stamp import (
     stamp,
     stamped,
 )
-from headrace.kafka.wire.topics import delete_topics
+from headrace.kafka.wire.topics import DescribedTopic, delete_topics, describe_topics
 from headrace.kafka.wire.transactions import (
     ProducerIdentity,
     Transactions,
@@ -140,6 +141,7 @@ __all__ = [
     "ConnectionSettings",
     "CorruptBatch",
     "Decoded",
+    "DescribedTopic",
     "EpochEnd",
     "EventLoop",
     "FetchOutcome",
@@ -163,6 +165,7 @@ __all__ = [
     "Scanned",
     "Scanner",
     "Session",
+    "Settings",
     "Stamped",
     "Stop",
     "StoredRecord",
@@ -174,11 +177,13 @@ __all__ = [
     "answer_to_acls",
     "batch_at",
     "broker_disks",
+    "broker_settings",
     "committed_offsets",
     "decoded",
     "delete_records",
     "delete_topics",
     "describe_producers",
+    "describe_topics",
     "encoded",
     "epoch_ends",
     "fetch_call",
@@ -207,6 +212,7 @@ __all__ = [
     "start",
     "stored_bytes",
     "stored_records",
+    "topic_settings",
     "transactional_ids",
     "unreadable",
     "unwritable",

@@ -221,7 +221,7 @@ class ClusterClient:
     async def _refresh(self, topics: Set[str] | None) -> ClusterMetadata:
         asked = None if topics is None else sorted(topics)
         connection = await self.any_connection()
-        response = await connection.send(_metadata(asked))
+        response = await connection.send(metadata_call(asked))
         self.view = updated(self.view, response, asked)
         self._drop_unused()
         return self.view
@@ -338,7 +338,7 @@ class ClusterClient:
         pod (KIP-1242).
         """
         timeout_s = self.settings.connect_timeout_s
-        response = await connection.send(_metadata(()), timeout_s=timeout_s)
+        response = await connection.send(metadata_call(()), timeout_s=timeout_s)
         if self.cluster_id is None:
             self.cluster_id = response.cluster_id
         if response.cluster_id != self.cluster_id:
@@ -362,10 +362,13 @@ class ClusterClient:
                 reply.result().close()
 
 
-def _metadata(topics: Sequence[str] | None) -> Call[MetadataResponse]:
+def metadata_call(
+    topics: Sequence[str] | None, *, operations: bool = False
+) -> Call[MetadataResponse]:
     """Return a Metadata request for these topics, or for all topics if ``topics`` is None.
 
-    The request creates no topics.
+    The request creates no topics. ``operations`` requests the operations that the principal may
+    perform on each topic.
     """
     wanted = None
     if topics is not None:
@@ -373,7 +376,7 @@ def _metadata(topics: Sequence[str] | None) -> Call[MetadataResponse]:
     request = MetadataRequest(
         topics=wanted,
         allow_auto_topic_creation=False,
-        include_topic_authorized_operations=False,
+        include_topic_authorized_operations=operations,
     )
     return call(request, MetadataResponse)
 
@@ -398,8 +401,10 @@ def _worst(name: str, asked: Iterable[Reply[Connection]]) -> BaseException:
     failures = [one.error for one in asked if one.error is not None]
     if ours := [one for one in failures if not isinstance(one, HeadraceError)]:
         return ours[0]
-    for kind in (AccessDenied, UnsupportedBroker):
-        if found := next((one for one in failures if isinstance(one, kind)), None):
+    for first in (AccessDenied, UnsupportedBroker):
+        if found := next((one for one in failures if isinstance(one, first)), None):
             return found
     reasons = "; ".join(dict.fromkeys(map(str, failures)))
-    return Unreachable(f"no broker of {name} answers: {reasons}")
+    foreign = any(isinstance(one, ForeignBroker) for one in failures)
+    kind = ForeignBroker if foreign else Unreachable
+    return kind(f"no broker of {name} answers: {reasons}")

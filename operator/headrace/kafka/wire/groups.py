@@ -43,6 +43,9 @@ from headrace.kafka.wire.errors import NoShareGroups, RefusedForGood, check, ref
 from headrace.kafka.wire.offsets import by_topic
 from headrace.kafka.wire.protocol import OFFSET_FETCH, SHARE_GROUP_KEYS, call
 from headrace.kafka.wire.routing import WITHIN_S, Ask, Found, at_coordinators
+from headrace.logs import get_logger
+
+log = get_logger(__name__)
 
 _WITHOUT_MEMBERS = {"Empty", "Dead"}
 """Names of the states in which a group has no members, whatever its type."""
@@ -142,10 +145,33 @@ async def set_committed_offsets(
 ) -> Found[None]:
     """Commit offsets like a consumer with manual assignment. Groups that do not exist are created.
 
+    No checksum covers a request. The offsets are therefore read after they were set. Offsets that
+    differ are set again, unless a consumer has committed them.
+
     The result of each group is None or an error. It is ``GroupActive`` for a group with members.
     Raise ``Unreachable`` or ``AccessDenied``.
     """
+    found = await _set_offsets(cluster, offsets)
+    done = [group for group, error in found.items() if error is None]
+    try:
+        stored = await committed_offsets(cluster, done)
+    except HeadraceError:
+        return found  # the offsets were set, and cannot be compared
+    differing = {
+        group: wrong
+        for group in done
+        if not isinstance(there := stored[group], HeadraceError)
+        and (wrong := _differing(offsets[group], there))
+    }
+    if not differing:
+        return found
+    log.warning("offsets of groups differ from what was set: set again", groups=sorted(differing))
+    return found | await _set_offsets(cluster, differing)
 
+
+async def _set_offsets(
+    cluster: ClusterClient, offsets: Mapping[str, Mapping[TopicPartition, Committed]]
+) -> Found[None]:
     async def ask(connection: Connection, those: Collection[str]) -> Found[None]:
         asked = {}
         for group in those:
@@ -160,6 +186,20 @@ async def set_committed_offsets(
         return found
 
     return await at_coordinators(cluster, offsets, ask)
+
+
+def _differing(wanted: Mapping[TopicPartition, Committed], stored: Offsets) -> Offsets:
+    """Return the wanted offsets that are not stored.
+
+    An offset with a leader epoch was committed by a consumer after ``wanted`` was set. Offsets that
+    headrace sets have none.
+    """
+    return {
+        at: one
+        for at, one in wanted.items()
+        if (there := stored.get(at)) is None
+        or (there.offset != one.offset and there.leader_epoch < 0)
+    }
 
 
 def _offsets(

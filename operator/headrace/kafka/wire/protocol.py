@@ -24,6 +24,7 @@ from kio.schema.api_versions.v3 import ApiVersionsResponse
 from kio.schema.delete_records.v2 import DeleteRecordsResponse
 from kio.schema.delete_topics.v6 import DeleteTopicsResponse
 from kio.schema.describe_acls.v2 import DescribeAclsResponse
+from kio.schema.describe_configs.v4 import DescribeConfigsResponse
 from kio.schema.describe_log_dirs.v4 import DescribeLogDirsResponse
 from kio.schema.describe_producers.v0 import DescribeProducersResponse
 from kio.schema.describe_share_group_offsets.v0 import DescribeShareGroupOffsetsResponse
@@ -61,6 +62,7 @@ _RESPONSES: dict[tuple[int, int], type] = {
         DeleteRecordsResponse,
         DeleteTopicsResponse,
         DescribeAclsResponse,
+        DescribeConfigsResponse,
         DescribeLogDirsResponse,
         DescribeProducersResponse,
         DescribeShareGroupOffsetsResponse,
@@ -92,6 +94,7 @@ _OLDEST = {
     "add_partitions_to_txn": 1,
     "delete_records": 1,
     "describe_acls": 1,
+    "describe_configs": 1,
     "describe_log_dirs": 1,
     "find_coordinator": 3,
     "init_producer_id": 2,

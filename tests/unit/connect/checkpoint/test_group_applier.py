@@ -1,5 +1,7 @@
 """Groups of the target that receive the offsets of checkpoints, with clusters in memory."""
 
+from typing import Any
+
 import pytest
 from support.checkpoint_units import CHECKPOINTS, Units, message
 from support.source_tasks import P0, Scene
@@ -7,7 +9,7 @@ from support.source_tasks import P0, Scene
 from headrace.api import TopicPartition
 from headrace.connect.checkpoint.checkpointing import CheckpointTask
 from headrace.errors import Fatal, Retriable
-from headrace.kafka import Committed, GroupActive
+from headrace.kafka import Committed, GroupActive, Position
 
 COPY = TopicPartition("east.orders", 0)
 
@@ -82,6 +84,41 @@ def test_what_a_consumer_of_the_target_has_committed_is_left_alone(units: Units)
     assert task.problem is None
     after_a_restart = units.make_task("billing")
     assert run(units, after_a_restart, 13) == 5
+
+
+def test_offset_after_the_end_of_the_copy_is_not_a_consumers(units: Units) -> None:
+    task = units.make_task("billing")
+    task.run_once()
+    units.scene.target.consumer_commits("billing", COPY, 2**38 + 4)
+    assert run(units, task) == 4
+    units.scene.target.consumer_commits("billing", COPY, 20)
+    assert run(units, task, 7) == 20, "a consumer of the target can be at the end"
+
+
+def test_offset_or_end_of_one_answer_alone_is_not_believed(
+    units: Units, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = units.scene.target
+    task = units.make_task("billing")
+    task.run_once()
+    target.consumer_commits("billing", COPY, 12)
+    ends, committed = target.known_ends, target.committed
+
+    def damaged_end(ats: Any, position: Position = Position.LATEST) -> dict[TopicPartition, int]:
+        found = ends(ats, position)
+        if position is Position.LATEST and ats:
+            monkeypatch.setattr(target, "known_ends", ends)
+            return dict.fromkeys(found, 4)
+        return found
+
+    def damaged_offset(groups: Any) -> Any:
+        monkeypatch.setattr(target, "committed", committed)
+        return {one: {COPY: Committed(2**38, "")} for one in groups}, {}
+
+    monkeypatch.setattr(target, "known_ends", damaged_end)
+    assert run(units, task, 7) == 12
+    monkeypatch.setattr(target, "committed", damaged_offset)
+    assert run(units, task, 8) == 12
 
 
 def test_a_group_is_not_moved_back(units: Units) -> None:

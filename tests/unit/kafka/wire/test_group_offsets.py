@@ -1,5 +1,6 @@
 """Committed offsets of groups, at coordinators that move, load, reject or are unreachable."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -129,6 +130,9 @@ def test_offsets_are_set_once_the_coordinator_is_there(broker: FakeBroker, admin
     broker.script[OFFSET_COMMIT] = in_turn(
         set_with(ErrorCode.not_coordinator, ErrorCode.not_coordinator), set_with(NONE, NONE)
     )
+    broker.script[OFFSET_FETCH] = lambda _: answer(
+        group("billing", partition(0, 5), partition(1, 6))
+    )
     beyond = TopicPartition("orders", 1)
     assert admin.commit({"billing": {AT: Committed(5, "m"), beyond: Committed(6, "")}}) == {}
     _, asked = broker.requests(OFFSET_COMMIT)
@@ -158,6 +162,7 @@ def test_a_group_that_is_not_set_holds_up_no_other(
     broker.script[OFFSET_COMMIT] = lambda asked: set_with(
         NONE, NONE if asked.message.group_id == "audit" else code
     )
+    broker.script[OFFSET_FETCH] = lambda _: answer(group("audit", partition(0, 5)))
     one = {AT: Committed(5, "")}
     (failed,) = admin.commit({"billing": one, "audit": one}).items()
     assert failed[0] == "billing"
@@ -181,3 +186,25 @@ def test_nothing_is_asked_for_no_group(broker: FakeBroker, admin: Admin) -> None
     assert admin.committed([]) == ({}, {})
     assert admin.commit({}) == {}
     assert broker.connections == 0
+
+
+@pytest.mark.parametrize(
+    ("stored", "again"),
+    [
+        (partition(0, 5), False),
+        (partition(0, 5 + 2**38), True),
+        (partition(0, 4), True),
+        (None, True),
+        (replace(partition(0, 9), committed_leader_epoch=i32(3)), False),
+    ],
+    ids=["as it was set", "too high", "too low", "absent", "of a consumer"],
+)
+def test_offset_that_is_stored_wrongly_is_set_again(
+    broker: FakeBroker, admin: Admin, stored: Any, again: bool
+) -> None:
+    broker.script[OFFSET_COMMIT] = lambda _: set_with(NONE)
+    broker.script[OFFSET_FETCH] = lambda _: answer(group("billing", *filter(None, [stored])))
+    assert admin.commit({"billing": {AT: Committed(5, "m")}}) == {}
+    asked = broker.requests(OFFSET_COMMIT)
+    assert len(asked) == 1 + again
+    assert asked[0] == asked[-1]
