@@ -357,7 +357,7 @@ class Audit(Model):
     hundredth (Sample) or all records (Full). Applies only to startFrom.mode: LastAudit."""
     examples: AuditExamples = AuditExamples.COORDINATES
     """Content of the report about records that differ: their offsets on both sides (Coordinates),
-    also hashes of the differing parts (Hashes), or also the first 200 bytes of key and value
+    also hashes of the differing parts (Hashes), or also the beginning of key and value
     (Records)."""
     schemas: AuditSchemas | None = None
     """Check that the target's schema registry knows the schema ids of the target's records. Only

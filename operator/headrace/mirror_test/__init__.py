@@ -87,7 +87,7 @@ from headrace.mirror_test.sequence import (
     deadline_s,
     local_slots,
 )
-from headrace.mirror_test.shown_record import SHOWN_BYTES, ShownBytes, ShownRecord
+from headrace.mirror_test.shown_record import ShownBytes, ShownRecord
 
 __all__ = [
     "FORMAT",
@@ -100,7 +100,6 @@ __all__ = [
     "MAX_RANGES",
     "MAX_SHARES",
     "MAX_UNKNOWN_SCHEMAS",
-    "SHOWN_BYTES",
     "AuditDifference",
     "AuditOutcome",
     "AuditedPast",

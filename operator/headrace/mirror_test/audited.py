@@ -92,8 +92,10 @@ class TopicAudit(AuditedTopic):
     target_records: int = 0
     size_bytes: int = 0
     """Size of keys and values on the source."""
+    compared: int = 0
+    """Number of records on the source that were compared."""
     excluded: int = 0
-    """Number of records that were not compared."""
+    """Number of records that were not compared, on both sides."""
     missing: int = 0
     duplicated: int = 0
     reordered: int = 0

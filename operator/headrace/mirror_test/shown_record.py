@@ -5,8 +5,8 @@ from typing import Self
 
 from headrace.api import Model
 
-SHOWN_BYTES = 200
-"""Maximum number of bytes that are shown of a key or a value."""
+SHOWN_BYTES, SHOWN_AS_HEX = 200, 100
+"""Maximum number of bytes that are shown of a key or a value, as text and as digits."""
 
 
 class ShownBytes(Model):
@@ -32,11 +32,11 @@ class ShownBytes(Model):
             text = "\0"
         if all(letter.isprintable() or letter in "\n\r\t" for letter in text):
             return cls(text=text, size_bytes=len(content))
-        return cls(hex=first.hex(), size_bytes=len(content))
+        return cls(hex=first[:SHOWN_AS_HEX].hex(), size_bytes=len(content))
 
     def __str__(self) -> str:
         shown = f"hex {self.hex}" if self.text is None else self.text
-        is_cut = self.size_bytes > SHOWN_BYTES
+        is_cut = self.size_bytes > (SHOWN_AS_HEX if self.text is None else SHOWN_BYTES)
         return f"{shown}… ({self.size_bytes:,} bytes)" if is_cut else shown
 
 

@@ -332,15 +332,21 @@ def _outcome(run: MirrorTestRun, topics: Iterable[AuditedTopic], found: Found) -
         by_topic[one.record.topic][one.kind] += one.records
     names = {topic.target: topic.source for topic in topics}
     excluded: Counter[str] = Counter()
+    on_source: Counter[str] = Counter()
     for part in found.excluded:
         is_target = part.cluster == run.target.alias
         excluded[names.get(part.topic, part.topic) if is_target else part.topic] += part.count
+        # Records that the source deleted during the audit are not among the records that were read.
+        if not is_target and part.reason is not Exclusion.DELETED_ON_SOURCE:
+            on_source[part.topic] += part.count
+    source, nothing = found.source, Totals()
     table = [
         TopicAudit(
             **topic.model_dump(),
-            source_records=found.source.get(topic.source, Totals()).records,
-            target_records=found.target.get(topic.source, Totals()).records,
-            size_bytes=found.source.get(topic.source, Totals()).size_bytes,
+            source_records=(read := source.get(topic.source, nothing)).records,
+            target_records=found.target.get(topic.source, nothing).records,
+            size_bytes=read.size_bytes,
+            compared=max(0, read.records - on_source[topic.source]),
             excluded=excluded[topic.source],
             **{kind.field: by_topic[topic.source][kind] for kind in _WORDS},
         )

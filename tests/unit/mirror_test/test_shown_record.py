@@ -16,7 +16,8 @@ from headrace.mirror_test import ShownBytes
         (b"x" * 1_201, "x" * 200, None, "x" * 200 + "… (1,201 bytes)"),
         (b"x" * 199 + "ä".encode(), "x" * 199, None, "x" * 199 + "… (201 bytes)"),
         (b"x" * 300 + b"\xff", "x" * 200, None, "x" * 200 + "… (301 bytes)"),
-        (b"\xff" * 300, None, "ff" * 200, "hex " + "ff" * 200 + "… (300 bytes)"),
+        (b"\xff" * 100, None, "ff" * 100, "hex " + "ff" * 100),
+        (b"\xff" * 300, None, "ff" * 100, "hex " + "ff" * 100 + "… (300 bytes)"),
     ],
 )
 def test_text_is_shown_as_text_and_other_bytes_as_digits(

@@ -469,3 +469,39 @@ def test_an_audit_shows_the_content_of_records_and_the_unknown_schema_ids() -> N
     silent = SchemaCheck(problem="the schema registry http://r refuses connections; check it")
     text = text_of(page(result(audit=AuditOutcome(schemas=silent), points=())))
     assert "Unknown: the schema registry http://r refuses connections; check it." in text
+
+
+def test_an_audit_has_a_row_for_each_topic() -> None:
+    topics = [
+        TopicAudit(
+            source=name,
+            target=f"east.{name}",
+            source_partitions=1,
+            target_partitions=1,
+            source_records=1_234,
+            target_records=1_230,
+            size_bytes=size_bytes,
+            compared=1_200,
+            excluded=34,
+            **counts,
+        )
+        for name, size_bytes, counts in (
+            ("orders", 98_765_432_101, {"missing": 3, "corrupted": 2}),
+            ("users", 999, {}),
+            ("bills", 1_234, {"alien": 1_000}),
+        )
+    ]
+    test = TEST.model_dump(mode="json", by_alias=True, exclude_unset=True)
+    test["spec"] |= {"audit": {"topics": [".*"], "schemas": {"url": "http://r"}}}
+    outcome = AuditOutcome(topics=tuple(topics))
+    found = result(audit=outcome, test=MirrorTest.model_validate(test), points=())
+    text = text_of(page(found))
+    for sentence in (
+        "topic on the source on the target size compared excluded differences",
+        "orders &rarr; east.orders 1,234 1,230 98.8 GB 1,200 34 3 missing, 2 corrupted",
+        "users &rarr; east.users 1,234 1,230 999 B 1,200 34 none",
+        "bills &rarr; east.bills 1,234 1,230 1.23 kB 1,200 34 1,000 alien",
+        "Schema ids at most 0 that nobody can decode",
+        "(8 partitions, 1,000 records)",
+    ):
+        assert sentence in text
