@@ -26,6 +26,7 @@ from support.records import (
     unique,
 )
 from support.scenes import WaitUntil
+from support.schema_registry import framed
 from support.verifying import Verified, junit_outcomes, result_in, verified, verify_command
 
 from headrace.api import MirrorTest, audits_topic
@@ -221,6 +222,8 @@ def test_each_difference_is_found_and_named(
         for topic in result.audit.topics
     }
     assert found == {name: (case.found, case.excluded) for name, case in expected.items()}
+    for topic in result.audit.topics:
+        assert topic.compared == topic.source_records - topic.excluded
     differs = {share.topic.removeprefix(f"{prefix}."): share.differs for share in result.shares}
     assert {name: differs.get(name, "") for name in expected} == {
         name: case.differs for name, case in expected.items()
@@ -384,8 +387,9 @@ def test_an_audit_that_cannot_judge_everything_ends_with_the_code_of_inconclusiv
     east: SandboxCluster, west: SandboxCluster, tmp_path: Path
 ) -> None:
     topic = unique("unjudged")
+    records = [one._replace(value=framed(7, one.value or b"")) for one in log()]
     for cluster in (east, west):
-        write(cluster, topic, log(), {})
+        write(cluster, topic, records, {})
     registry = {"url": "http://127.0.0.1:9"}
     test = manifest(east, west, [topic], audit={"topics": [topic], "schemas": registry})
     result = audited(tmp_path, test, 2)
