@@ -147,6 +147,14 @@ def test_schema_ids_are_counted_by_topic_and_part(spark: SparkSession) -> None:
     assert len(schema_uses(kafka_source(spark, log), (RecordPart.KEY,))) == 1
 
 
+def audit_of(spark: SparkSession, flow: dict[str, Any], **audit: Any) -> Result:
+    """Audit a flow, whether it runs or not."""
+    spec = {"flowName": flow["metadata"]["name"], "settleSeconds": 0, "audit": audit}
+    test = MirrorTest.model_validate({"metadata": {"name": "t"}, "spec": spec})
+    resolved = resolve(test, ReplicationFlow.model_validate(flow))
+    return judged(MirrorTestRun(name="r", test=resolved), spark)
+
+
 FILTER = {"headers": {"exclude": [{"name": "test", "value": "1"}]}}
 HEADERS = {"remove": ["trace"], "add": [{"name": "via", "value": "headrace"}]}
 TOO_LARGE, FILTERED = 7, 9
@@ -172,15 +180,7 @@ def test_what_a_flow_does_on_purpose_is_no_difference(
     with FlowRun(tmp_path, [flow], "--until-caught-up") as run:
         assert run.end(WITHIN_S) == 0, run.output
 
-    def audited(**fields: Any) -> Result:
-        test = {"flowName": topic, "settleSeconds": 0, "audit": {"examples": "Records"}, **fields}
-        resolved = resolve(
-            MirrorTest.model_validate({"metadata": {"name": "t"}, "spec": test}),
-            ReplicationFlow.model_validate(flow),
-        )
-        return judged(MirrorTestRun(name="r", test=resolved), spark)
-
-    result = audited()
+    result = audit_of(spark, flow, examples="Records")
     assert result.verdict is Verdict.PASSED, result.reasons
     assert result.counts is not None
     assert result.counts.acknowledged == 38
@@ -196,7 +196,7 @@ def test_what_a_flow_does_on_purpose_is_no_difference(
     # The mirror copies a record that the filter excludes, and the dead letter is deleted.
     produce(spec(west), copy, [source[FILTERED]])
     delete_records(spec(west), dead, {0: 1})
-    result = audited()
+    result = audit_of(spark, flow, examples="Records")
     assert result.verdict is Verdict.FAILED
     assert result.counts is not None
     assert (result.counts.missing, result.counts.alien) == (1, 1)
@@ -234,15 +234,7 @@ def test_skipped_records_are_excused_by_their_offsets(
     with FlowRun(tmp_path, [flow], "--until-caught-up") as run:
         assert run.end(WITHIN_S) == 0, run.output
 
-    def audited() -> Result:
-        test = {"flowName": topic, "settleSeconds": 0, "audit": {}}
-        resolved = resolve(
-            MirrorTest.model_validate({"metadata": {"name": "t"}, "spec": test}),
-            ReplicationFlow.model_validate(flow),
-        )
-        return judged(MirrorTestRun(name="r", test=resolved), spark)
-
-    result = audited()
+    result = audit_of(spark, flow)
     assert result.verdict is Verdict.PASSED, result.reasons
     assert result.audit is not None
     [excused] = result.audit.excluded
@@ -252,13 +244,36 @@ def test_skipped_records_are_excused_by_their_offsets(
 
     # The flow has skipped three records, and not this one.
     produce(spec(east), topic, numbered(1, 1, first=20))
-    result = audited()
+    result = audit_of(spark, flow)
     assert result.verdict is Verdict.FAILED
     assert result.counts is not None
     assert result.counts.missing == 1
     [missing] = result.differences
     assert missing.source is not None
     assert missing.source.offset == 20
+
+
+def test_a_filtered_record_may_have_superseded_a_copied_one(
+    spark: SparkSession, east: SandboxCluster, west: SandboxCluster
+) -> None:
+    topic = unique("compacted")
+    one, old, new = numbered(3, 1)
+    filtered = new._replace(key=old.key, headers=(("test", b"1"),))
+    # The source has compacted ``old``. The target has its copy, because ``filtered`` is not copied.
+    for cluster, records in ((east, [one, filtered]), (west, [one, old])):
+        make_topic(spec(cluster), topic, 1, **{"cleanup.policy": "compact"})
+        produce(spec(cluster), topic, records)
+
+    flow = manifest("f", east, west, topic, replicationPolicy={"type": "Identity"})
+    filtering = {**flow, "spec": {**flow["spec"], "recordFilter": FILTER}}
+    result = audit_of(spark, filtering)
+    assert result.verdict is Verdict.PASSED, result.reasons
+    assert result.audit is not None
+    [excluded] = result.audit.excluded
+    assert (excluded.reason, excluded.cluster, excluded.first) == (
+        (Exclusion.DELETED_ON_SOURCE, "west", 1)
+    )
+    assert audit_of(spark, flow).verdict is Verdict.FAILED
 
 
 @pytest.fixture
