@@ -19,9 +19,12 @@ class PatientAdmin:
         """Return the cluster id."""
         return patiently(self._admin.cluster_id)
 
-    def check_comparable(self, names: Collection[str]) -> None:
-        """Raise ``GaveUp`` if the principal may not read one of these topics or its settings."""
-        patiently(lambda: self._admin.check_comparable(names))
+    def check_comparable(self, names: Collection[str], excusing: Collection[str] = ()) -> None:
+        """Raise ``GaveUp`` if the principal may not read one of these topics or its settings.
+
+        The settings of topics in ``excusing`` are not needed.
+        """
+        patiently(lambda: self._admin.check_comparable(names, excusing))
 
     def topics(self) -> dict[str, int]:
         """Return the number of partitions of every topic."""

@@ -26,16 +26,17 @@ from support.records import (
     unique,
 )
 from support.scenes import WaitUntil
+from support.schema_registry import framed
 from support.verifying import Verified, junit_outcomes, result_in, verified, verify_command
 
-from headrace.api import MirrorTest
+from headrace.api import MirrorTest, audits_topic
 from headrace.cli.main import main
 from headrace.control import control
 from headrace.errors import GaveUp
-from headrace.kafka import Admin
+from headrace.kafka import Admin, CompactedTopic
 from headrace.mirror_test import Exclusion, MirrorTestRun, Result, audited_topics, documents
 from headrace.sandbox import SandboxCluster
-from headrace_spark.audit import ranges
+from headrace_spark.audit import frontier, ranges
 
 RECORDS, PARTITIONS = 60, 2
 Log = list[Record]
@@ -143,7 +144,7 @@ def manifest(
             "target": {"alias": target.name, "bootstrapServers": target.bootstrap_servers},
             "targetTopic": "{topic}",
             "settleSeconds": 1,
-            "audit": {"topics": list(topics), "examples": "Hashes"},
+            "audit": {"topics": list(topics), "examples": "Records"},
             **more,
         },
     }
@@ -221,16 +222,26 @@ def test_each_difference_is_found_and_named(
         for topic in result.audit.topics
     }
     assert found == {name: (case.found, case.excluded) for name, case in expected.items()}
+    for topic in result.audit.topics:
+        assert topic.compared == topic.source_records - topic.excluded
     differs = {share.topic.removeprefix(f"{prefix}."): share.differs for share in result.shares}
     assert {name: differs.get(name, "") for name in expected} == {
         name: case.differs for name, case in expected.items()
     }
+    for sentence in (
+        f"topic {prefix}.absent does not exist on west: {RECORDS} records are missing there",
+        f"topic {prefix}.unknown does not exist on east, and its copy {prefix}.unknown has "
+        f"{RECORDS} records",
+    ):
+        assert [*result.reasons, *result.warnings].count(sentence) == 1
     [deleted] = result.audit.excluded
     assert (deleted.reason, deleted.cluster) == (Exclusion.DELETED_ON_TARGET, "east")
     assert (deleted.partition, deleted.first, deleted.last) == (0, 0, 4)
     for example in result.differences:
         assert (example.source is None) == (example.kind == "alien")
         assert (example.target is None) == (example.kind == "missing")
+        assert (example.source_record is None) == (example.source is None)
+        assert (example.target_record is None) == (example.target is None)
     outcomes = junit_outcomes(tmp_path / "junit.xml")
     assert outcomes == {"topics": "failure", **dict.fromkeys(classes, "failure")} | {
         "duplicated": "system-out",  # any number is allowed
@@ -370,3 +381,42 @@ def test_a_wrong_audit_is_refused_before_spark_starts(
         assert ended.returncode == 3, ended.stdout + ended.stderr
         assert sentence in ended.stderr
         assert not (tmp_path / "report").exists()
+
+
+def test_an_audit_that_cannot_judge_everything_ends_with_the_code_of_inconclusive(
+    east: SandboxCluster, west: SandboxCluster, tmp_path: Path
+) -> None:
+    topic = unique("unjudged")
+    records = [one._replace(value=framed(7, one.value or b"")) for one in log()]
+    for cluster in (east, west):
+        write(cluster, topic, records, {})
+    registry = {"url": "http://127.0.0.1:9"}
+    test = manifest(east, west, [topic], audit={"topics": [topic], "schemas": registry})
+    result = audited(tmp_path, test, 2)
+    assert result.counts is not None
+    assert result.counts.acknowledged == RECORDS
+    [reason] = result.reasons
+    assert reason.startswith(
+        "it is unknown whether the records can be decoded: the schema registry"
+    )
+    outcomes = junit_outcomes(tmp_path / "junit.xml")
+    assert {name for name, outcome in outcomes.items() if outcome} == {"schemas"}
+    assert outcomes["schemas"] == "error"
+
+    # A newer version of headrace has stored the frontier.
+    nightly = {"topics": [topic], "startFrom": {"mode": "LastAudit"}}
+    run = MirrorTestRun(
+        name="r", test=MirrorTest.model_validate(manifest(east, west, [topic], audit=nightly))
+    )
+    source = Admin(run.source)
+    compared = audited_topics(run, source.topics(), Admin(run.target).topics())
+    key = frontier.read(run, source.cluster_id(), compared).key((topic, 0))
+    stored = CompactedTopic(run.target, audits_topic("east"), unique("headrace-audits"))
+    assert stored.replace(lambda _: True, {key: b'{"version": 99}'})
+    file = tmp_path / "nightly.yaml"
+    file.write_text(yaml.safe_dump(manifest(east, west, [topic], audit=nightly)))
+    command = verify_command(file, tmp_path / "nightly")
+    ended = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert ended.returncode == 2, ended.stdout + ended.stderr
+    said = f"a newer version of headrace wrote the frontier of {topic}-0 in topic "
+    assert f"{said}{audits_topic('east')} of west (version 99, known is 1)" in ended.stderr

@@ -245,8 +245,20 @@ GOOD = [
         audit={
             "topics": ["orders", "payments-.*"],
             "startFrom": {"mode": "Timestamp", "timestamp": "2026-01-31T12:00:00Z"},
-            "examples": "Hashes",
-        }
+            "examples": "Records",
+            "schemas": {
+                "url": "https://registry:8081/api",
+                "trustedCertificates": [{"configMapName": "ca"}],
+                "authentication": {
+                    "type": "Basic",
+                    "usernameFrom": {"secretName": "login"},
+                    "password": {"secretName": "login"},
+                },
+                "topics": ["orders"],
+                "parts": ["Key", "Value"],
+            },
+        },
+        budgets={"undecodable": 3},
     ),
     mirror_test(load={"durationSeconds": 9, "names": ["a", "b"]}, chaos=[AT_9_S]),
     *(

@@ -2,13 +2,15 @@
 
 import random
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from hashlib import blake2b
+from types import MappingProxyType
 
 from headrace_spark.audit.differences import (
     AuditBlock,
     Edges,
     HashedRecord,
+    Origin,
     RecordDifference,
     classify,
     compare_blocks,
@@ -109,6 +111,17 @@ def audited(
 
     ``whole_source`` also has the records before the compared range.
     """
+    return audited_with(source, target, set(), frontier, whole_source)[0]
+
+
+def audited_with(
+    source: Log,
+    target: Log,
+    refused: Set[Origin],
+    frontier: Mapping[tuple[str, int], int] = MappingProxyType({}),
+    whole_source: Log | None = None,
+) -> tuple[list[RecordDifference], Sequence[HashedRecord]]:
+    """Return the differences, and the records that a dead letter excuses."""
     result = compare_blocks(summarised(source), summarised(target), 1_000_000)
     assert not result.unread
 
@@ -117,8 +130,11 @@ def audited(
         return [one for one in log if (*one[:2], one.timestamp_ms // WIDTH_MS) in keys]
 
     edges = {at: Edges(frontier={at[1]: end}) for at, end in frontier.items()}
-    outcome = classify(read(source), read(target), result.agreed, edges, ordered=True)
+    outcome = classify(
+        read(source), read(target), result.agreed, edges, ordered=True, refused=refused
+    )
     wanted = {one.content for one in outcome.strangers}
     whole = sorted(whole_source or source, reverse=True)
     originals = {one.content: one for one in whole if one.content in wanted}
-    return [*outcome.differences, *explain(outcome.strangers, originals, ordered=True)]
+    strangers = explain(outcome.strangers, originals, ordered=True)
+    return [*outcome.differences, *strangers], outcome.excused

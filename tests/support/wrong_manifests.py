@@ -46,6 +46,9 @@ NEEDS_TEMPLATE = (
 OTHER_BROKERS = "must differ from spec.source.bootstrapServers: a mirror joins two clusters"
 LEFT_OUT = "a record that is left out is not preserved"
 BESIDE_AUDIT = "must be left out beside audit"
+PASSWORD = {"password": {"secretName": "login"}}
+TOKEN = {"token": {"secretName": "login", "key": "token"}}
+BY_PASSWORD = {"type": "Basic", "username": "u"} | PASSWORD
 EITHER = "must have either atPercent or atSeconds"
 
 
@@ -356,6 +359,29 @@ BAD = [
         mirror_test(audit={"startFrom": {"mode": "LastAudit"}}, partitioning="Any"),
         "spec.audit.startFrom.mode",
         "LastAudit goes with partitioning: Preserved only",
+    ),
+    *(
+        Bad(
+            mirror_test(audit={"schemas": {"url": "https://registry", "authentication": login}}),
+            f"spec.audit.schemas.authentication.{field}",
+            sentence,
+        )
+        for login, field, sentence in (
+            ({"type": "Basic"} | PASSWORD, "username", "is required with type: Basic"),
+            ({"type": "Basic", "username": "u"}, "password", "is required with type: Basic"),
+            ({"type": "Bearer"}, "token", "is required with type: Bearer"),
+            (
+                {"type": "Bearer", "username": "u"} | TOKEN,
+                "username",
+                "is used with type: Basic only",
+            ),
+            (BY_PASSWORD | TOKEN, "token", "is used with type: Bearer only"),
+            (
+                BY_PASSWORD | {"usernameFrom": {"secretName": "login"}},
+                "usernameFrom",
+                "must not be set beside username",
+            ),
+        )
     ),
     Bad(
         mirror_test(audit={}, budgets={"latencyP99Ms": 5}),

@@ -30,6 +30,7 @@ from headrace.api.flow import (
     Lag,
     LastValid,
     OnDataLoss,
+    OnRecordError,
     Policy,
     RecordErrorAction,
     ReplicationFlow,
@@ -45,6 +46,7 @@ from headrace.api.labels import (
     DRIVER_COMPONENT,
     DRIVER_MANAGER,
     END_LOAD_ANNOTATION,
+    FLOW_CHANGES_ANNOTATION,
     FLOW_LABEL,
     KILL_ANNOTATION,
     LED_NEXT,
@@ -120,6 +122,11 @@ from headrace.api.records import (
     RecordFilter,
     RecordHeader,
 )
+from headrace.api.schema_registry import (
+    AuditSchemas,
+    RecordPart,
+    RegistryAuthenticationType,
+)
 from headrace.api.source_watch import SourceProducer, SourceWatchSpec, SourceWrites
 from headrace.api.task import (
     RackPartitions,
@@ -161,6 +168,7 @@ __all__ = [
     "DRIVER_COMPONENT",
     "DRIVER_MANAGER",
     "END_LOAD_ANNOTATION",
+    "FLOW_CHANGES_ANNOTATION",
     "FLOW_LABEL",
     "HEARTBEATS",
     "JOURNAL",
@@ -182,6 +190,7 @@ __all__ = [
     "Audit",
     "AuditExamples",
     "AuditRecheck",
+    "AuditSchemas",
     "AuditStart",
     "AuditStartMode",
     "AuthenticationType",
@@ -217,6 +226,7 @@ __all__ = [
     "OAuth",
     "ObjectMeta",
     "OnDataLoss",
+    "OnRecordError",
     "Partitioning",
     "PausedPartitions",
     "Pauses",
@@ -227,6 +237,8 @@ __all__ = [
     "RecordErrorAction",
     "RecordFilter",
     "RecordHeader",
+    "RecordPart",
+    "RegistryAuthenticationType",
     "Rehearsal",
     "ReplicationFlow",
     "ReplicationFlowSpec",

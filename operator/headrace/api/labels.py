@@ -45,6 +45,9 @@ LED_NEXT = ", then "
 COMMIT_INTERVAL_ANNOTATION = "headrace.dev/commit-interval-ms"
 """Annotation of a resolved mirror test of a flow with ExactlyOnce: its
 ``spec.commitIntervalMs``."""
+FLOW_CHANGES_ANNOTATION = "headrace.dev/flow-changes"
+"""Annotation of a resolved audit of a flow: the fields of the flow by which copies differ from the
+source on purpose, as JSON."""
 END_LOAD_ANNOTATION = "headrace.dev/end-load"
 """Annotation of a MirrorTest, with any value. Its load ends, and the messages sent until then are
 judged."""

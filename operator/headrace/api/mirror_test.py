@@ -180,6 +180,9 @@ class Budgets(Model):
     recovery_seconds: Count | None = None
     """Maximum recovery time after each step of chaos, in seconds. Default: unlimited. Requires
     chaos."""
+    undecodable: Count = 0
+    """Maximum number of keys and values on the target with a schema id that the registry does not
+    know. Applies only with audit.schemas."""
     reread_per_group: Count = 0
     """Maximum number of records that each consumer group reads again after the fail-over. Requires
     rehearsal."""

@@ -24,6 +24,7 @@ from headrace.api.model import (
     Topic,
     Whole,
 )
+from headrace.api.schema_registry import AuditSchemas
 
 TOPICS = 3
 MESSAGES = 1_000_000
@@ -316,6 +317,12 @@ class AuditExamples(StrEnum):
 
     COORDINATES = "Coordinates"
     HASHES = "Hashes"
+    RECORDS = "Records"
+
+    @property
+    def has_hashes(self) -> bool:
+        """True if the report has hashes of the parts that differ."""
+        return self is not AuditExamples.COORDINATES
 
 
 _TIMESTAMP = OnlyWith("timestamp", "mode", AuditStartMode.TIMESTAMP)
@@ -360,8 +367,11 @@ class Audit(Model):
     hundredth (Sample) or all records (Full). Applies only to startFrom.mode: LastAudit."""
     examples: AuditExamples = AuditExamples.COORDINATES
     """Content of the report about records that differ: their offsets on both sides (Coordinates),
-    or offsets and hashes of the differing parts (Hashes). A report never contains keys or
-    values."""
+    also hashes of the differing parts (Hashes), or also the beginning of key and value
+    (Records)."""
+    schemas: AuditSchemas | None = None
+    """Check that the target's schema registry knows the schema ids of the target's records. Only
+    records in Confluent's wire format are checked. If absent, they are not checked."""
 
     rules = (
         Rule(

@@ -39,6 +39,7 @@ from headrace.kafka.errors import (
 from headrace.kafka.patience import patiently
 from headrace.kafka.permissions import AclAdmin, Operation, Replicas, RightsAdmin, TopicRights
 from headrace.kafka.record_producer import RecordProducer
+from headrace.kafka.schema_registry import SchemaRegistry
 from headrace.kafka.security import (
     MECHANISMS,
     Credentials,
@@ -80,6 +81,7 @@ __all__ = [
     "Renewal",
     "Replicas",
     "RightsAdmin",
+    "SchemaRegistry",
     "SecretMissing",
     "Throttle",
     "Throttled",

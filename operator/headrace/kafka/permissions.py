@@ -306,8 +306,12 @@ class RightsAdmin(Admin, ClusterRights):
         rights = {name: topic.allowed for name, topic in found.items()}
         return rights | dict.fromkeys(hidden, frozenset())
 
-    def check_comparable(self, names: Collection[str]) -> None:
+    def check_comparable(self, names: Collection[str], excusing: Collection[str] = ()) -> None:
         """Check that an audit can read topics and their settings.
+
+        Args:
+            names: Topics to compare.
+            excusing: Topics that name the records that a flow did not copy.
 
         Raises:
             GaveUp: The principal lacks a permission on a topic, so nothing could be proved.
@@ -321,6 +325,14 @@ class RightsAdmin(Admin, ClusterRights):
                     f"{first_few(lacking, _NAMED)}: it cannot be compared; allow it, or leave "
                     "it out (spec.audit.exclude)"
                 )
+        rights = self.rights_on_existing(excusing) if excusing else {}
+        lacking = sorted(name for name in rights if Operation.READ not in rights[name])
+        if lacking:
+            raise GaveUp(
+                f"the user of {self._access.alias} may not {Operation.READ} topic "
+                f"{first_few(lacking, _NAMED)}, which names the records that the flow did not "
+                "copy: allow it"
+            )
 
     def _topic_rights(
         self, names: Collection[str], new: Mapping[str, tuple[int, int]]

@@ -52,7 +52,9 @@ def read_credentials(cluster: ClusterAccess) -> Credentials:
 
     Raise ``SecretMissing``, which names the Secret, the key and the field of the manifest.
     """
-    found = {use.field: _read(cluster, use) for use in cluster.spec.uses()}
+    found = {
+        use.field: read_secret(cluster.secrets, cluster.field, use) for use in cluster.spec.uses()
+    }
     login = cluster.spec.authentication
     return Credentials(
         trusted=_joined(found, "tls.trustedCertificates"),
@@ -71,14 +73,19 @@ def _joined(found: Mapping[str, str], list_: str) -> str:
     return "\n".join(text for field, text in found.items() if field.startswith(list_))
 
 
-def _read(cluster: ClusterAccess, use: SecretUse) -> str:
-    wanted = f"which {cluster.field}.{use.field} wants"
-    if cluster.secrets is None:
+def read_secret(secrets: Path | None, field: str, use: SecretUse) -> str:
+    """Return the content of a key in the folder of Secrets.
+
+    Raise ``SecretMissing``, which names the key and the field of the manifest. ``field`` is the
+    start of the field's name.
+    """
+    wanted = f"which {field}.{use.field} wants"
+    if secrets is None:
         raise SecretMissing(
             f"there is no {use.holder}, {wanted}: put it into the manifest, or name a "
             "folder of Secrets with --secrets"
         )
-    secret = cluster.secrets / use.folder
+    secret = secrets / use.folder
     other = secret / use.other_key
     if use.other_key and other.is_file() and not (secret / use.key).exists():
         use = use._replace(key=use.other_key)
@@ -93,7 +100,7 @@ def _read(cluster: ClusterAccess, use: SecretUse) -> str:
             # The kubelet mounts a missing Secret as an empty folder.
             why = f"there is no {use.holder}, or it is empty, {wanted}"
         elif not secret.is_dir():
-            why = f"there is no {use.holder}, {wanted} (searched in {cluster.secrets})"
+            why = f"there is no {use.holder}, {wanted} (searched in {secrets})"
     except OSError as error:
         why = f"{secret / use.key}, {wanted}, cannot be read: {error.strerror}"
     except UnicodeDecodeError:

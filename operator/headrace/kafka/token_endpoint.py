@@ -4,19 +4,16 @@ import base64
 import http.client
 import json
 import re
-import socket
 import ssl
 import time
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import quote_plus, urlencode, urlsplit
+from urllib.parse import quote_plus, urlencode
 
 from headrace.api import OAuth
 from headrace.kafka.errors import TokenUnavailable
+from headrace.kafka.web import exchange, failure_reason, tls_context
 
-_TIMEOUT_S = 5.0
-"""Time-out of each step of the exchange, in seconds. Callers wait up to 10 s for a connection."""
-_MAX_BYTES = 1 << 20
 _RENEWED_AT = 0.75
 _TOKEN = re.compile(r"[A-Za-z0-9._~+/-]+=*")
 """Valid bearer tokens (RFC 6750, section 2.1)."""
@@ -66,7 +63,7 @@ def request_token(oauth: OAuth, field: str, secret: str, trusted: str) -> Token:
         ) from None
     except (OSError, http.client.HTTPException, ValueError) as error:
         raise TokenUnavailable(
-            f"the token endpoint {oauth.token_endpoint} {_failure_reason(error)}; check "
+            f"the token endpoint {oauth.token_endpoint} {failure_reason(error)}; check "
             f"{field}.tokenEndpoint, and that it runs"
         ) from None
     if status != http.HTTPStatus.OK:
@@ -75,14 +72,8 @@ def request_token(oauth: OAuth, field: str, secret: str, trusted: str) -> Token:
 
 
 def _post(oauth: OAuth, field: str, secret: str, trusted: str) -> tuple[int, bytes]:
-    url = urlsplit(oauth.token_endpoint)
-    host, port = url.hostname or "", url.port
-    connection: http.client.HTTPConnection
-    if url.scheme == "https":
-        context = _context(oauth, field, trusted)
-        connection = http.client.HTTPSConnection(host, port, timeout=_TIMEOUT_S, context=context)
-    else:
-        connection = http.client.HTTPConnection(host, port, timeout=_TIMEOUT_S)
+    is_encrypted = oauth.token_endpoint.startswith("https:")
+    context = _context(oauth, field, trusted) if is_encrypted else None
     asked = {"grant_type": "client_credentials"}
     if oauth.scope is not None:
         asked["scope"] = oauth.scope
@@ -93,39 +84,17 @@ def _post(oauth: OAuth, field: str, secret: str, trusted: str) -> tuple[int, byt
         "Content-Type": "application/x-www-form-urlencoded",
         "Accept": "application/json",
     }
-    path = f"{url.path or '/'}{f'?{url.query}' if url.query else ''}"
-    try:
-        connection.request("POST", path, urlencode(asked), headers)
-        response = connection.getresponse()
-        return response.status, response.read(_MAX_BYTES)
-    finally:
-        connection.close()
+    return exchange("POST", oauth.token_endpoint, headers, context, urlencode(asked))
 
 
 def _context(oauth: OAuth, field: str, trusted: str) -> ssl.SSLContext:
     try:
-        context = ssl.create_default_context(cadata=trusted or None)
+        return tls_context(trusted)
     except (ssl.SSLError, ValueError) as error:
         files = ", ".join(map(str, oauth.trusted_certificates))
         raise TokenUnavailable(
             f"could not use {files}: {error}; {field}.trustedCertificates wants PEM files"
         ) from None
-    context.verify_flags &= ~ssl.VERIFY_X509_STRICT  # the same setting as for brokers
-    return context
-
-
-def _failure_reason(error: Exception) -> str:
-    if isinstance(error, socket.gaierror):
-        return f"has a name that does not resolve ({error.strerror})"
-    if isinstance(error, TimeoutError):
-        return f"does not answer within {_TIMEOUT_S:.0f} s"
-    if isinstance(error, ConnectionRefusedError):
-        return "refuses connections (nothing listens there)"
-    if isinstance(error, ssl.SSLError):
-        return f"does not speak TLS as it should ({error.reason})"
-    if isinstance(error, OSError):
-        return f"cannot be reached ({error.strerror or type(error).__name__})"
-    return f"does not answer as a web server does ({type(error).__name__})"
 
 
 def _refusal(oauth: OAuth, field: str, status: int, body: bytes, secret: str) -> str:

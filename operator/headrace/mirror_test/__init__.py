@@ -10,13 +10,16 @@ from headrace.mirror_test.audited import (
     MAX_AUDITED_TOPICS,
     MAX_EXCLUDED,
     MAX_RANGES,
+    MAX_UNKNOWN_SCHEMAS,
     AuditedPast,
     AuditedTopic,
     AuditOutcome,
     ChangedRange,
     ExcludedRange,
     Exclusion,
+    SchemaCheck,
     TopicAudit,
+    UnknownSchema,
     audited_topics,
 )
 from headrace.mirror_test.created_topics import CreatedTopic, CreatedTopics, created_in
@@ -33,6 +36,7 @@ from headrace.mirror_test.faults import (
     read_plan,
     read_rehearsal,
 )
+from headrace.mirror_test.flow_changes import FlowChanges, skipped_ranges
 from headrace.mirror_test.load import (
     FORMAT,
     LoadClock,
@@ -83,6 +87,7 @@ from headrace.mirror_test.sequence import (
     deadline_s,
     local_slots,
 )
+from headrace.mirror_test.shown_record import ShownBytes, ShownRecord
 
 __all__ = [
     "FORMAT",
@@ -94,6 +99,7 @@ __all__ = [
     "MAX_POINTS",
     "MAX_RANGES",
     "MAX_SHARES",
+    "MAX_UNKNOWN_SCHEMAS",
     "AuditDifference",
     "AuditOutcome",
     "AuditedPast",
@@ -112,6 +118,7 @@ __all__ = [
     "FieldDifference",
     "FindingShare",
     "FindingType",
+    "FlowChanges",
     "Latency",
     "LoadClock",
     "LoadManifest",
@@ -130,10 +137,14 @@ __all__ = [
     "RehearsedGroup",
     "ReportSignature",
     "Result",
+    "SchemaCheck",
     "Second",
+    "ShownBytes",
+    "ShownRecord",
     "Stage",
     "Stream",
     "TopicAudit",
+    "UnknownSchema",
     "allowed_counts",
     "assumed_per_second",
     "audited_topics",
@@ -152,6 +163,7 @@ __all__ = [
     "read_plan",
     "read_rehearsal",
     "resolve",
+    "skipped_ranges",
     "two_digits",
     "window_load",
     "window_of",

@@ -1,18 +1,20 @@
 """Topics of an audit, and the records that it counted and excluded."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 from pydantic import Field
 
-from headrace.api import HEARTBEATS, Model, Partitioning, is_internal
+from headrace.api import HEARTBEATS, Model, Partitioning, RecordPart, is_internal
 from headrace.errors import InvalidSpec
 from headrace.mirror_test.run import MirrorTestRun
+from headrace.replication import policy_for
 
 MAX_AUDITED_TOPICS = 100
 MAX_EXCLUDED = 100
+MAX_UNKNOWN_SCHEMAS = 20
 MAX_RANGES = 1_000
 """Maximum number of partitions, of both clusters together, whose offsets a report lists."""
 
@@ -40,6 +42,9 @@ class Exclusion(StrEnum):
     """The records are on the target, and older than the source's first record."""
     BEING_REWRITTEN = "rewritten during the audit"
     """The topic is compacted, and the records' key has newer records."""
+    REFUSED = "refused by the target"
+    """The flow skipped the records or wrote them to its dead-letter topic, and stored their offsets
+    on the source."""
     UNREAD = "not compared one by one"
     """The records' blocks differ, but the limit for comparing single records was reached."""
 
@@ -87,8 +92,10 @@ class TopicAudit(AuditedTopic):
     target_records: int = 0
     size_bytes: int = 0
     """Size of keys and values on the source."""
+    compared: int = 0
+    """Number of records on the source that were compared."""
     excluded: int = 0
-    """Number of records that were not compared."""
+    """Number of records that were not compared, on both sides."""
     missing: int = 0
     duplicated: int = 0
     reordered: int = 0
@@ -123,6 +130,34 @@ class AuditedPast(Model):
     """True if the next audit continues after this one. Absent if this audit did not pass."""
 
 
+class UnknownSchema(Model):
+    """Records of one target topic whose schema id the registry does not know."""
+
+    topic: str
+    """Topic name on the target."""
+    part: RecordPart
+    """Part of the records that contains the schema id."""
+    schema_id: int
+    records: int
+    """Number of the records."""
+    partition: int
+    offset: int
+    """Position of the first of them on the target."""
+
+
+class SchemaCheck(Model):
+    """Records of the target in Confluent's wire format."""
+
+    records: int = 0
+    """Number of keys and values with a schema id."""
+    undecodable: int = 0
+    """Number of them whose schema id the registry does not know."""
+    unknown: Annotated[tuple[UnknownSchema, ...], Field(max_length=MAX_UNKNOWN_SCHEMAS)] = ()
+    """Unknown schema ids. The ids with the most records come first."""
+    problem: str | None = None
+    """Reason why the registry could not be asked."""
+
+
 class AuditOutcome(Model):
     """Topics that an audit compared, and records that it could not compare."""
 
@@ -133,6 +168,8 @@ class AuditOutcome(Model):
     """Number of offsets that the source received during the audit."""
     past: AuditedPast | None = None
     """Ranges of earlier audits. Present only with ``startFrom.mode: LastAudit``."""
+    schemas: SchemaCheck | None = None
+    """Schema ids of the target's records. Present only with ``audit.schemas``."""
     unlisted_ranges: int = 0
     """Number of partitions whose ranges are not listed because of ``MAX_RANGES``."""
 
@@ -165,13 +202,12 @@ def audited_topics(
             and not any(pattern.fullmatch(name) for pattern in excluded)
         )
 
-    template, alias = spec.target_topic, run.source.alias
-    copies = {name: template.format(source=alias, topic=name) for name in source if is_chosen(name)}
-    origin = _origins(template, alias)
-    for name in target.keys() - set(copies.values()):
-        found = origin.fullmatch(name)
-        if found and is_chosen(found["topic"]) and found["topic"] not in source:
-            copies[found["topic"]] = name
+    alias, names = run.source.alias, _names(run)
+    copies = {name: names.copy_of(name) for name in source if is_chosen(name)}
+    for name in target.keys() - {*copies.values(), run.changes.on_record_error.dead_letter_topic}:
+        original = names.original_of(name)
+        if original is not None and is_chosen(original) and original not in source:
+            copies[original] = name
     known = {*source, *copies}
     unmatched = [pattern for pattern in chosen if not any(map(pattern.fullmatch, known))]
     if not copies or (unmatched and run.flow is None):
@@ -197,6 +233,28 @@ def audited_topics(
         )
         for name, copy in sorted(copies.items())
     )
+
+
+class _Names(NamedTuple):
+    """Names of topics on both clusters."""
+
+    copy_of: Callable[[str], str]
+    original_of: Callable[[str], str | None]
+    """Return the source name of a target topic, or None if it is no copy."""
+
+
+def _names(run: MirrorTestRun) -> _Names:
+    template, alias = run.test.spec.target_topic, run.source.alias
+    if (policy := run.changes.replication_policy) is not None:
+        of_flow = policy_for(policy, alias)
+        return _Names(of_flow.target_topic, of_flow.source_topic)
+    origin = _origins(template, alias)
+
+    def original_of(name: str) -> str | None:
+        found = origin.fullmatch(name)
+        return found and found["topic"]
+
+    return _Names(lambda name: template.format(source=alias, topic=name), original_of)
 
 
 def _origins(template: str, alias: str) -> re.Pattern[str]:

@@ -13,6 +13,7 @@ from pydantic import Field
 
 from headrace.api import (
     COMMIT_INTERVAL_ANNOTATION,
+    FLOW_CHANGES_ANNOTATION,
     FLOW_LABEL,
     Budgets,
     LatencyMs,
@@ -23,6 +24,7 @@ from headrace.api import (
 )
 from headrace.mirror_test.audited import AuditOutcome
 from headrace.mirror_test.faults import Fault, Rehearsed
+from headrace.mirror_test.shown_record import ShownRecord
 
 MAX_EXAMPLES = 10
 """Maximum number of examples of each type of finding."""
@@ -162,7 +164,11 @@ class AuditDifference(Model):
     count: int = 1
     """Number of consecutive records. ``source`` and ``target`` are the first of them."""
     changes: tuple[FieldDifference, ...] = ()
-    """Hashes of the differing parts. Present only with ``audit.examples: Hashes``."""
+    """Hashes of the differing parts. Present with ``audit.examples: Hashes`` and ``Records``."""
+    source_record: ShownRecord | None = None
+    """Record on the source. Present only with ``audit.examples: Records``."""
+    target_record: ShownRecord | None = None
+    """Record on the target. Present only with ``audit.examples: Records``."""
 
 
 class Phase(Model):
@@ -326,7 +332,9 @@ _LISTED = 100
 _SENTENCES, _OF_A_CHECK, _LETTERS = 20, 3, 1_000
 _UNITS = 800
 """Maximum number of units, of all faults together. There are at most 100 faults."""
-_OF_THE_FLOW = {FLOW_LABEL, COMMIT_INTERVAL_ANNOTATION}
+_OF_THE_FLOW = {FLOW_LABEL, COMMIT_INTERVAL_ANNOTATION, FLOW_CHANGES_ANNOTATION}
+_ANNOTATION_LETTERS = 20_000
+"""Maximum length of an annotation. A flow may rename 500 topics."""
 
 
 def bounded(result: Result) -> Result:
@@ -367,7 +375,11 @@ def _without_what_grows(test: MirrorTest) -> MirrorTest:
     Other tools store whole manifests in annotations.
     """
     metadata, load = test.metadata, test.spec.load
-    kept = {key: text for key, text in metadata.annotations.items() if key in _OF_THE_FLOW}
+    kept = {
+        key: text
+        for key, text in metadata.annotations.items()
+        if key in _OF_THE_FLOW and len(text) <= _ANNOTATION_LETTERS
+    }
     names = load.names and load.names[:_LISTED]
     return test.model_copy(
         update={

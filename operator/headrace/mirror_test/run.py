@@ -13,6 +13,7 @@ from pydantic import Field
 
 from headrace.api import (
     COMMIT_INTERVAL_ANNOTATION,
+    FLOW_CHANGES_ANNOTATION,
     FLOW_LABEL,
     Audit,
     ChaosAction,
@@ -22,11 +23,11 @@ from headrace.api import (
     MirrorTest,
     Model,
     Partitioning,
-    RecordErrorAction,
     ReplicationFlow,
 )
 from headrace.api.offsets import OffsetsMode
 from headrace.errors import InvalidSpec
+from headrace.mirror_test.flow_changes import FlowChanges
 from headrace.mirror_test.load import load_topics
 from headrace.replication import policy_for
 
@@ -64,6 +65,14 @@ class MirrorTestRun(Model):
     def flow(self) -> str | None:
         """Name of the flow under test, or None if the test names no flow."""
         return self.test.metadata.annotations.get(FLOW_LABEL)
+
+    @property
+    def changes(self) -> FlowChanges:
+        """Differences that the flow under test makes on purpose.
+
+        Raise ``InvalidSpec`` if the test has an invalid annotation.
+        """
+        return FlowChanges.of_test(self.test)
 
     @property
     def first_topics(self) -> dict[str, str]:
@@ -114,8 +123,8 @@ _ANY = "headrace-any-topic"
 def resolve(test: MirrorTest, flow: ReplicationFlow) -> MirrorTest:
     """Return the test with the clusters, topic names and guarantees of a flow, for Spark jobs.
 
-    The result has no ``flowName``. Its annotations contain the name of the flow and the commit
-    interval.
+    The result has no ``flowName``. Its annotations contain the name of the flow, the commit
+    interval, and for an audit the changes of the flow.
 
     Raises:
         InvalidSpec: The flow's settings do not allow this test.
@@ -123,6 +132,9 @@ def resolve(test: MirrorTest, flow: ReplicationFlow) -> MirrorTest:
     spec = test.spec
     budgets = spec.budgets
     annotations = {**test.metadata.annotations, FLOW_LABEL: flow.metadata.name}
+    annotations.pop(FLOW_CHANGES_ANNOTATION, None)
+    if spec.audit:
+        annotations |= FlowChanges.of(flow).annotation()
     if flow.spec.delivery.mode is DeliveryMode.EXACTLY_ONCE:
         annotations[COMMIT_INTERVAL_ANNOTATION] = str(flow.spec.delivery.commit_interval_ms)
         if budgets.duplicated is None:
@@ -153,7 +165,7 @@ def resolve(test: MirrorTest, flow: ReplicationFlow) -> MirrorTest:
                     ),
                     "target_topic": _template(test, flow),
                     "budgets": budgets,
-                    "audit": spec.audit and _audit(test, flow, spec.audit),
+                    "audit": spec.audit and _audit(flow, spec.audit),
                     # Other steps affect the flow, which the jobs need not know.
                     "rehearsal": None,
                     "chaos": tuple(step for step in spec.chaos if step.action.is_of_load),
@@ -163,24 +175,9 @@ def resolve(test: MirrorTest, flow: ReplicationFlow) -> MirrorTest:
     )
 
 
-def _audit(test: MirrorTest, flow: ReplicationFlow, audit: Audit) -> Audit:
-    """Return the audit with the topics of the flow, unless it has its own.
-
-    Raises:
-        InvalidSpec: The flow changes records or names, so source and target differ on purpose.
-    """
-    spec, name = flow.spec, flow.metadata.name
-    for field, changes in (
-        ("recordFilter", spec.record_filter is not None),
-        ("replicationPolicy.renames", bool(spec.replication_policy.renames)),
-        ("onRecordError.action", spec.on_record_error.action is not RecordErrorAction.FAIL),
-    ):
-        if changes:
-            raise InvalidSpec(
-                f"{test.metadata.name}: spec.audit cannot judge flow {name} with spec.{field}: its "
-                "copies differ from the source on purpose. Audit it as another mirror, by source "
-                "and target, with topics that the field does not concern"
-            )
+def _audit(flow: ReplicationFlow, audit: Audit) -> Audit:
+    """Return the audit with the topics of the flow, unless it has its own."""
+    spec = flow.spec
     return audit.model_copy(
         update={
             "topics": audit.topics or spec.topics.include,

@@ -49,11 +49,13 @@ from headrace.replication.progress import (
     OwnerProducer,
     Progress,
     ProgressKey,
+    SkippedRange,
     Switch,
     TargetSeen,
     losses_before,
     thin_out,
     with_runs,
+    with_skipped,
 )
 from headrace.replication.splitting import split_groups
 from headrace.replication.topic_settings import (
@@ -103,6 +105,7 @@ __all__ = [
     "RecordChanges",
     "ReplicationPolicy",
     "SameOffsets",
+    "SkippedRange",
     "StoredCheckpoint",
     "Switch",
     "SyncedOffsets",
@@ -138,5 +141,6 @@ __all__ = [
     "thin_out",
     "wanted_acls",
     "with_runs",
+    "with_skipped",
     "write_denial",
 ]

@@ -247,6 +247,31 @@ def _covering(one: Loss, other: Loss) -> Loss:
 
 
 @dataclass(frozen=True)
+class SkippedRange:
+    """Consecutive source records that the target refused, and that the flow skipped."""
+
+    source_topic_id: str
+    first: int
+    last: int
+    """First and last offset."""
+
+
+MAX_SKIPPED = 100
+"""Maximum number of ranges of skipped records that progress keeps. The newest are kept."""
+
+
+def with_skipped(
+    skipped: tuple[SkippedRange, ...], source_topic_id: str, offset: int
+) -> tuple[SkippedRange, ...]:
+    """Return the ranges with another record."""
+    *others, last = skipped or (SkippedRange(source_topic_id, offset, offset),)
+    if (last.source_topic_id, last.last + 1) == (source_topic_id, offset):
+        return (*others, replace(last, last=offset))
+    one = SkippedRange(source_topic_id, offset, offset)
+    return (*(known for known in skipped if known != one), one)[-MAX_SKIPPED:]
+
+
+@dataclass(frozen=True)
 class OwnerProducer:
     """Producer of an owner. The next owner must fence it."""
 
@@ -372,6 +397,11 @@ class Progress:
 
     Every owner appends data with this producer id. ``writer`` and ``fencing`` then write the
     markers that fill gaps. None means that the target's offsets differ from the source's.
+    """
+    skipped: tuple[SkippedRange, ...] = ()
+    """Source records that were skipped (``onRecordError.action: Skip``), oldest first.
+
+    An audit does not count them as missing.
     """
     version: int = _VERSION
     """Version of the record.

@@ -9,7 +9,7 @@ from itertools import chain
 import yaml
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 
-from headrace.mirror_test import Counts, Fault, FindingType, Result, allowed_counts
+from headrace.mirror_test import Counts, Fault, FindingType, Result, TopicAudit, allowed_counts
 from headrace.report import plots
 from headrace.report.plots import Drawing
 
@@ -74,7 +74,6 @@ def page(result: Result) -> str:
         allowed=_allowed(result),
         of_source=_ON_SOURCE,
         changed=_CHANGED,
-        audit_kinds=tuple(_AUDIT_GLOSSES),
     )
 
 
@@ -88,7 +87,12 @@ def _template() -> Template:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"clock": _clock, "seconds": _seconds}
+    environment.filters |= {
+        "clock": _clock,
+        "seconds": _seconds,
+        "size": _size,
+        "differences": _differences,
+    }
     return environment.get_template("report.html.j2")
 
 
@@ -146,6 +150,8 @@ def _allowed(result: Result) -> list[tuple[str, str]]:
         found.append(("Latency", f"99 % within {budgets.latency_p99_ms:,} ms"))
     if budgets.recovery_seconds is not None:
         found.append(("Recovery", f"within {budgets.recovery_seconds:,} s of each fault"))
+    if spec.audit and spec.audit.schemas:
+        found.append(("Schema ids", f"at most {budgets.undecodable:,} that nobody can decode"))
     if result.rehearsal is not None:
         again, skipped = budgets.reread_per_group, budgets.skipped
         found.append(
@@ -183,6 +189,23 @@ def _clock(time_ms: int) -> str:
 
 def _seconds(duration_ms: float) -> str:
     return f"{duration_ms / 1000:,.1f} s"
+
+
+def _size(size_bytes: int) -> str:
+    """Return a size with three significant digits."""
+    value, units = float(size_bytes), ["TB", "GB", "MB", "kB"]
+    if size_bytes < 1000:
+        return f"{size_bytes} B"
+    unit = ""
+    while value >= 1000 and units:
+        value, unit = value / 1000, units.pop()
+    return f"{value:,.{2 if value < 10 else 1 if value < 100 else 0}f} {unit}"
+
+
+def _differences(topic: TopicAudit) -> str:
+    """Return the numbers of differences of a topic by their types."""
+    found = {str(kind): getattr(topic, kind.field) for kind in _AUDIT_GLOSSES}
+    return ", ".join(f"{n:,}\N{NO-BREAK SPACE}{kind}" for kind, n in found.items() if n) or "none"
 
 
 _KINDS = (

@@ -1,7 +1,7 @@
 """Comparison of the fixed ranges of both clusters, and the number of differences."""
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 
 from pyspark.errors import PySparkException
@@ -16,8 +16,10 @@ from headrace.mirror_test import (
     Exclusion,
     FindingType,
     MirrorTestRun,
+    SchemaCheck,
 )
 from headrace_spark.audit import ranges, records
+from headrace_spark.audit.decodability import check_schemas
 from headrace_spark.audit.differences import (
     UNORDERED,
     AuditBlock,
@@ -25,6 +27,7 @@ from headrace_spark.audit.differences import (
     HashedRecord,
     Key,
     Lane,
+    Origin,
     RecordDifference,
     classify,
     compare_blocks,
@@ -32,6 +35,7 @@ from headrace_spark.audit.differences import (
     spans,
 )
 from headrace_spark.audit.earlier_audits import few_enough, past_blocks, settled
+from headrace_spark.audit.flow_records import refused, without_copy
 from headrace_spark.audit.frontier import AuditedPartition, SourcePartition
 from headrace_spark.audit.ranges import AuditedSide, Ranges
 from headrace_spark.audit.rechecking import recheck
@@ -76,12 +80,15 @@ class Found:
     after_frontier: int
     """Number of source records that the target lacks, but was not required to have."""
     stamped: frozenset[str]
+    refused: int = 0
+    """Number of source records that the target refused, as the flow stored."""
     source_ranges: Mapping[str, tuple[tuple[int, int], ...]] = field(default_factory=dict)
     """First offset and frontier of each partition, by the topic's name on the source."""
     target_ranges: Mapping[str, tuple[tuple[int, int], ...]] = field(default_factory=dict)
     """First offset and end offset of each partition, by the topic's name on the source."""
     audited: Mapping[SourcePartition, AuditedPartition] = field(default_factory=dict)
     """Frontier at which the next audit continues, if this one passes."""
+    schemas: SchemaCheck | None = None
     past: AuditedPast | None = None
     """Ranges of earlier audits, or None if the audit does not continue after another one."""
 
@@ -103,6 +110,8 @@ def compare(
     """
     with phases.timed("waiting until the target has caught up with the source"):
         fixed = ranges.fix(run, topics, on_wait, known or {})
+    audit = run.test.spec.audit
+    assert audit is not None
     past = None
     if known is not None:
         with phases.timed("checking ranges of earlier audits again"):
@@ -111,6 +120,9 @@ def compare(
     for attempt in range(_ATTEMPTS):
         try:
             found = _Comparison(spark, run, topics, fixed, phases).compare()
+            if audit.schemas is not None:
+                with phases.timed("checking schema ids"):
+                    found = replace(found, schemas=check_schemas(spark, run, fixed.target))
         except PySparkException:
             moved = [ranges.moved_start(side) for side in (fixed.source, fixed.target)]
             for side in (fixed.source, fixed.target):
@@ -158,6 +170,7 @@ class _Comparison:
     scales: dict[str, Scale] = field(default_factory=dict)
     excluded: list[ExcludedRange] = field(default_factory=list)
     after_frontier: int = 0
+    refused: int = 0
 
     @property
     def ordered(self) -> bool:
@@ -192,6 +205,7 @@ class _Comparison:
             target=totals[1],
             lag=sum(ends[at] - frontier for at, frontier in self.ranges.frontier.items()),
             after_frontier=self.after_frontier,
+            refused=self.refused,
             stamped=self.ranges.stamped,
             source_ranges=_by_topic(source, self.ranges.frontier),
             target_ranges=_by_topic(target, target.end),
@@ -213,6 +227,7 @@ class _Comparison:
         copies = {origin: name for name, origin in target.names.items()}
         share = _MAX_BLOCKS // max(1, len(source.start))
         most = max(_FEWEST_PAST_BLOCKS, min(_MAX_PAST_BLOCKS, share))
+        changes = source.changes.of_records
         found: dict[SourcePartition, AuditedPartition] = {}
         for at in source.start:
             copy = TopicPartition(copies.get(at.topic, ""), at.partition)
@@ -222,7 +237,7 @@ class _Comparison:
             is_stamped = at.topic in self.ranges.stamped
             sides = settled(*lanes[lane], self.ranges.frontier[at])
             before = self.ranges.resumed.get(lane)
-            if before is not None and before.is_stamped != is_stamped:
+            if before and not before.is_comparable(is_stamped=is_stamped, changes=changes):
                 before = None
             kept = [
                 [block for block in stored if block.start >= side.oldest[place]]
@@ -240,6 +255,7 @@ class _Comparison:
                 source_offset=kept[0][-1].end if kept[0] else source.start[at],
                 target_offset=kept[1][-1].end if kept[1] else target.start[copy],
                 is_stamped=is_stamped,
+                changes=changes,
                 source_blocks=tuple(few_enough(kept[0], most)),
                 target_blocks=tuple(few_enough(kept[1], most)),
             )
@@ -247,7 +263,8 @@ class _Comparison:
 
     def _read(self, side: AuditedSide, wanted: OffsetRange | None = None) -> DataFrame:
         wanted = wanted or side.range()
-        found = records.read(self.spark, side.cluster, wanted, self.ranges.stamped)
+        stamped, changes = self.ranges.stamped, side.changes
+        found = records.read(self.spark, side.cluster, wanted, stamped, changes)
         return records.in_blocks(found, self.scales, ordered=self.ordered)
 
     def _whole_source(self) -> DataFrame:
@@ -281,7 +298,7 @@ class _Comparison:
                 for at, start in side.start.items()
             }
             first, last = (
-                records.read(self.spark, side.cluster, side.range(edge), frozenset())
+                records.read(self.spark, side.cluster, side.range(edge), frozenset(), side.changes)
                 for edge in (starts, ends)
             )
             known = records.oldest_and_newest(first.unionAll(last))
@@ -310,14 +327,19 @@ class _Comparison:
         result = compare_blocks(on_source, on_target, MAX_RECORDS)
         here = {block.key: block for block in on_source}
         there = {block.key: block for block in on_target}
+        ours = self._records(self.ranges.source, result.differing, here)
+        theirs = self._records(self.ranges.target, result.differing, there)
         outcome = classify(
-            self._records(self.ranges.source, result.differing, here),
-            self._records(self.ranges.target, result.differing, there),
+            ours,
+            theirs,
             result.agreed,
             self._edges(),
             ordered=self.ordered,
+            refused=self._refused(without_copy(ours, theirs)),
         )
         self.after_frontier = outcome.after_frontier
+        self.refused += len(outcome.excused)
+        self._exclude(Exclusion.REFUSED, self.ranges.source, outcome.excused)
         yield from outcome.differences
         if outcome.strangers:
             contents = {record.content for record in outcome.strangers}
@@ -327,6 +349,11 @@ class _Comparison:
         self._exclude(Exclusion.DELETED_ON_SOURCE, self.ranges.target, outcome.deleted_on_source)
         self._exclude(Exclusion.DELETED_ON_TARGET, self.ranges.source, outcome.deleted_on_target)
         yield from self._unread(result.unread, here, there)
+
+    def _refused(self, candidates: Sequence[HashedRecord]) -> Set[Origin]:
+        """Return the positions of source records that the flow did not copy on purpose."""
+        source, target = self.ranges.source, self.ranges.target
+        return refused(self.spark, self.run, source.ids, target.names, candidates)
 
     def _records(
         self, side: AuditedSide, keys: Iterable[Key], known: Mapping[Key, AuditBlock]
@@ -384,20 +411,31 @@ class _Comparison:
         if len(found) == MAX_RECORDS:
             self._exclude_uncounted(compacted)
         edges = self._edges()
-        rewritten, cut_on_source, cut_on_target = [], [], []
+        not_copied = self._refused([one.source for one in found if one.source])
+        # The filter hides records of the source that supersede records of the target.
+        is_filtered = source.changes.record_filter is not None
+        rewritten, cut_on_source, cut_on_target, excused = [], [], [], []
         for one in found:
             record = one.source or one.target
             assert record is not None
             edge = edges.get(self._lane(record.topic, record.partition), Edges())
             difference = records.judge_latest(one, now_ms() - compacted[record.topic])
-            if one.is_rewritten:
+            if one.source and one.source.origin in not_copied:
+                excused.append(one.source)
+            elif one.is_rewritten:
                 rewritten.append(record)
             elif difference and difference.kind is FindingType.MISSING and edge.target_is_cut:
                 cut_on_target.append(record)
-            elif difference and difference.kind is FindingType.ALIEN and edge.source_is_cut:
+            elif (
+                difference
+                and difference.kind is FindingType.ALIEN
+                and (edge.source_is_cut or is_filtered)
+            ):
                 cut_on_source.append(record)
             elif difference:
                 yield difference
+        self.refused += len(excused)
+        self._exclude(Exclusion.REFUSED, source, excused)
         self._exclude(Exclusion.BEING_REWRITTEN, source, rewritten)
         self._exclude(Exclusion.DELETED_ON_SOURCE, target, cut_on_source)
         self._exclude(Exclusion.DELETED_ON_TARGET, source, cut_on_target)

@@ -21,6 +21,7 @@ from collections.abc import (
 )
 from dataclasses import dataclass, field
 from itertools import pairwise
+from operator import attrgetter
 from typing import NamedTuple
 
 from headrace.mirror_test import FindingType
@@ -32,6 +33,8 @@ Lane = tuple[str, int]
 The partition is ``UNORDERED`` if the mirror does not preserve partitions.
 """
 UNORDERED = -1
+Origin = tuple[str, int, int]
+"""Source topic, partition and offset of a record."""
 
 
 class HashedRecord(NamedTuple):
@@ -48,6 +51,11 @@ class HashedRecord(NamedTuple):
     headers: int
     content: int
     """Second hash of key, value and headers."""
+
+    @property
+    def origin(self) -> Origin:
+        """Position of the record."""
+        return self[:3]
 
     @property
     def identity(self) -> Hashable:
@@ -218,6 +226,13 @@ class RecordDifference(NamedTuple):
     records: int = 1
     """Number of consecutive records with this difference. It exceeds 1 if a block moved."""
 
+    @property
+    def record(self) -> HashedRecord:
+        """Target record, or the source record if there is none."""
+        record = self.target or self.source
+        assert record is not None
+        return record
+
 
 @dataclass(frozen=True)
 class Edges:
@@ -247,6 +262,8 @@ class Outcome:
     """Target records before the first record that both sides have."""
     deleted_on_target: tuple[HashedRecord, ...] = ()
     """Source records before the first record that both sides have."""
+    excused: tuple[HashedRecord, ...] = ()
+    """Source records that the target lacks because it refused them."""
 
 
 _CHANGES: tuple[tuple[str, ...], ...] = (
@@ -267,6 +284,7 @@ def classify(
     edges: Mapping[Lane, Edges],
     *,
     ordered: bool,
+    refused: Set[Origin] = frozenset(),
 ) -> Outcome:
     """Compare the records of the blocks that differ.
 
@@ -276,6 +294,7 @@ def classify(
         agreed: Equal blocks of each lane, which are needed to check the order of all its records.
         edges: Limits beyond which missing records prove nothing, by lane.
         ordered: Whether the mirror preserves partitions and their order.
+        refused: Positions of source records that the target refused. They may be missing.
     """
 
     def lane(record: HashedRecord) -> Lane:
@@ -284,6 +303,8 @@ def classify(
     def position(record: HashedRecord) -> int:
         return record.offset if ordered else record.timestamp_ms
 
+    # A refused record gets a copy only after all equal records have one.
+    source = sorted(source, key=lambda record: (record.origin in refused, record.origin))
     pairs, lost, surplus = _paired(source, target, lambda record: (lane(record), record.identity))
     present = {(lane(s), s.identity): s for s, _ in reversed(pairs)}
     found = [
@@ -298,6 +319,8 @@ def classify(
         changed += (RecordDifference(FindingType.CORRUPTED, s, t, "partition") for s, t in moved)
     exchanged, lost, strangers = _paired(lost, strangers, lambda r: r.identity)
     changed += (RecordDifference(FindingType.CORRUPTED, s, t, "topic") for s, t in exchanged)
+    excused = [record for record in lost if record.origin in refused]
+    lost = [record for record in lost if record.origin not in refused]
     for what in _CHANGES:
         name = _others(what, lane)
         altered, lost, strangers = _paired(lost, strangers, name)
@@ -327,7 +350,12 @@ def classify(
     found += changed
     found += (RecordDifference(FindingType.MISSING, record, None) for record in late)
     return Outcome(
-        tuple(found), tuple(unknown), after_frontier, tuple(cut_on_source), tuple(cut_on_target)
+        differences=tuple(found),
+        strangers=tuple(unknown),
+        after_frontier=after_frontier,
+        deleted_on_source=tuple(cut_on_source),
+        deleted_on_target=tuple(cut_on_target),
+        excused=tuple(excused),
     )
 
 
@@ -367,13 +395,14 @@ def _paired(
 ) -> tuple[list[tuple[HashedRecord, HashedRecord]], list[HashedRecord], list[HashedRecord]]:
     """Pair the n-th source record with the n-th target record of the same ``name``.
 
-    Return the pairs, the unpaired source records and the unpaired target records.
+    Source records are taken in the given order. Return the pairs, the unpaired source records and
+    the unpaired target records.
     """
     waiting: dict[Hashable, list[HashedRecord]] = defaultdict(list)
     for record in sorted(target, key=_place, reverse=True):
         waiting[name(record)].append(record)
     pairs, lost = [], []
-    for record in sorted(source, key=_place):
+    for record in source:
         copies = waiting.get(name(record))
         if copies:
             pairs.append((record, copies.pop()))
@@ -383,8 +412,7 @@ def _paired(
     return pairs, lost, sorted(surplus, key=_place)
 
 
-def _place(record: HashedRecord) -> tuple[str, int, int]:
-    return record[:3]
+_place = attrgetter("origin")
 
 
 def _others(

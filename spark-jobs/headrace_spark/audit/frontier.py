@@ -42,8 +42,14 @@ class AuditedPartition(Model):
     target_offset: int
     is_stamped: bool
     """True if the sums contain no timestamps, because the target has ``LogAppendTime``."""
+    changes: str = ""
+    """Hash of the flow's changes to source records (``FlowChanges.of_records``)."""
     source_blocks: tuple[PastBlock, ...] = ()
     target_blocks: tuple[PastBlock, ...] = ()
+
+    def is_comparable(self, *, is_stamped: bool, changes: str) -> bool:
+        """Return True if the sums of an audit with these settings would be equal."""
+        return (self.is_stamped, self.changes) == (is_stamped, changes)
 
 
 @dataclass(frozen=True)

@@ -2,38 +2,36 @@
 
 import time
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import nullcontext
 from dataclasses import replace
 
 from pyspark.sql import SparkSession
 
-from headrace.api import AuditExamples, Verdict, audits_topic
+from headrace.api import Verdict, audits_topic
 from headrace.mirror_test import (
     MAX_AUDITED_TOPICS,
-    MAX_EXAMPLES,
     MAX_EXCLUDED,
     MAX_RANGES,
     MAX_SHARES,
-    AuditDifference,
     AuditedPast,
     AuditedTopic,
     AuditOutcome,
     Counts,
     Exclusion,
-    FieldDifference,
     FindingShare,
     FindingType,
     MirroredTopic,
     MirrorTestRun,
-    Place,
     Result,
+    SchemaCheck,
     TopicAudit,
     allowed_counts,
     audited_topics,
 )
 from headrace_spark.audit.comparing import Found, Totals, compare
-from headrace_spark.audit.differences import HashedRecord, RecordDifference
+from headrace_spark.audit.differences import RecordDifference
+from headrace_spark.audit.examples import examples
 from headrace_spark.audit.frontier import read as read_frontier
 from headrace_spark.patient_admin import PatientAdmin
 from headrace_spark.session import Phases, event, now_ms, session, spark_versions, versions
@@ -48,7 +46,6 @@ _WORDS = {  # the most severe first
 }
 _UNKNOWN = {Exclusion.DELETED_ON_TARGET, Exclusion.UNREAD}
 """Reasons of exclusion that leave unknown whether the records arrived."""
-_FIELDS = {"key": "key", "value": "value", "headers": "headers", "timestamp": "timestamp_ms"}
 
 
 def judged(run: MirrorTestRun, spark: SparkSession | None = None) -> Result:
@@ -71,7 +68,8 @@ def judged(run: MirrorTestRun, spark: SparkSession | None = None) -> Result:
     run.check_clusters(source_id, target.cluster_id())
     topics = audited_topics(run, source.topics(), target.topics())
     source.check_comparable([topic.source for topic in topics])
-    target.check_comparable([topic.target for topic in topics])
+    excusing = run.changes.topics_of_refused(run.source.alias)
+    target.check_comparable([topic.target for topic in topics], excusing)
     audit = run.test.spec.audit
     assert audit is not None
     frontier = read_frontier(run, source_id, topics) if audit.is_incremental else None
@@ -107,7 +105,7 @@ def judged(run: MirrorTestRun, spark: SparkSession | None = None) -> Result:
         ),
         counts=counts,
         audit=_outcome(run, topics, found),
-        differences=tuple(_examples(run, topics, found.differences)),
+        differences=examples(run, topics, found.differences),
         shares=_shares(topics, found.differences),
         started_ms=started_ms,
         read_until_ms=started_ms,
@@ -127,7 +125,7 @@ def counts_of(found: Found) -> Counts:
         by_kind[one.kind] += one.records
     read = sum(totals.records for totals in found.source.values())
     return Counts(
-        acknowledged=read - found.after_frontier,
+        acknowledged=read - found.after_frontier - found.refused,
         **{kind.field: count for kind, count in by_kind.items()},
     )
 
@@ -165,6 +163,7 @@ def objections(
         "topics": tuple(_absent(run, topics, found)),
         **{kind.value: tuple(_against_budget(run, found, counts, kind)) for kind in _WORDS},
         "evidence": tuple(_without_evidence(run, found, counts)),
+        **({"schemas": tuple(_about_schemas(run, found.schemas))} if found.schemas else {}),
         **({"past": tuple(_about_past(run, found.past))} if found.past else {}),
     }
 
@@ -228,6 +227,7 @@ def _without_evidence(run: MirrorTestRun, found: Found, counts: Counts) -> Itera
             "the target stamps records itself (LogAppendTime), so timestamps were not compared: "
             f"{few(tuple(sorted(found.stamped)))}",
         )
+    yield from _about_flow(run)
     if found.lag:
         yield Objection(
             Verdict.PASSED,
@@ -236,9 +236,52 @@ def _without_evidence(run: MirrorTestRun, found: Found, counts: Counts) -> Itera
         )
 
 
+def _about_flow(run: MirrorTestRun) -> Iterator[Objection]:
+    """Yield warnings about differences that a flow makes on purpose."""
+    changes = run.changes
+    fields = [
+        field
+        for field, value in (
+            ("spec.recordFilter", changes.record_filter),
+            ("spec.headers", changes.headers),
+        )
+        if value is not None
+    ]
+    if fields:
+        yield Objection(
+            Verdict.PASSED,
+            f"the source was compared as flow {run.flow} copies it, with {' and '.join(fields)}",
+        )
+
+
 def _continued(found: Found) -> bool:
     """Return True if the audit continued after an earlier one."""
     return found.past is not None and found.past.since_ms is not None
+
+
+def _about_schemas(run: MirrorTestRun, checked: SchemaCheck) -> Iterator[Objection]:
+    """Yield the objections about records that nobody can decode."""
+    audit, most = run.test.spec.audit, run.test.spec.budgets.undecodable
+    assert audit is not None
+    assert audit.schemas is not None
+    if checked.problem is not None:
+        yield Objection(
+            Verdict.INCONCLUSIVE,
+            f"it is unknown whether the records can be decoded: {checked.problem}",
+        )
+    elif not checked.records:
+        yield Objection(
+            Verdict.PASSED, "no record on the target has a schema id in Confluent's wire format"
+        )
+    if count := checked.undecodable:
+        first = checked.unknown[0]
+        yield Objection(
+            Verdict.FAILED if count > most else Verdict.PASSED,
+            f"keys and values that nobody can decode: {count:,} on the target have a schema id "
+            f"that the registry {audit.schemas.url} does not know (allowed: {most:,}), for example "
+            f"id {first.schema_id} in the {first.part.lower()} of {first.topic}-{first.partition} "
+            f"offset {first.offset}",
+        )
 
 
 def _about_past(run: MirrorTestRun, past: AuditedPast) -> Iterator[Objection]:
@@ -274,8 +317,7 @@ def _are(count: int) -> str:
 
 
 def _for_example(first: RecordDifference) -> str:
-    record = first.target or first.source
-    assert record is not None
+    record = first.record
     side = "target" if first.target else "source"
     what = f" ({first.differs})" if first.differs else ""
     return (
@@ -287,18 +329,24 @@ def _for_example(first: RecordDifference) -> str:
 def _outcome(run: MirrorTestRun, topics: Iterable[AuditedTopic], found: Found) -> AuditOutcome:
     by_topic: dict[str, Counter[FindingType]] = defaultdict(Counter)
     for one in found.differences:
-        by_topic[_of(one).topic][one.kind] += one.records
+        by_topic[one.record.topic][one.kind] += one.records
     names = {topic.target: topic.source for topic in topics}
     excluded: Counter[str] = Counter()
+    on_source: Counter[str] = Counter()
     for part in found.excluded:
         is_target = part.cluster == run.target.alias
         excluded[names.get(part.topic, part.topic) if is_target else part.topic] += part.count
+        # Records that the source deleted during the audit are not among the records that were read.
+        if not is_target and part.reason is not Exclusion.DELETED_ON_SOURCE:
+            on_source[part.topic] += part.count
+    source, nothing = found.source, Totals()
     table = [
         TopicAudit(
             **topic.model_dump(),
-            source_records=found.source.get(topic.source, Totals()).records,
-            target_records=found.target.get(topic.source, Totals()).records,
-            size_bytes=found.source.get(topic.source, Totals()).size_bytes,
+            source_records=(read := source.get(topic.source, nothing)).records,
+            target_records=found.target.get(topic.source, nothing).records,
+            size_bytes=read.size_bytes,
+            compared=max(0, read.records - on_source[topic.source]),
             excluded=excluded[topic.source],
             **{kind.field: by_topic[topic.source][kind] for kind in _WORDS},
         )
@@ -312,6 +360,7 @@ def _outcome(run: MirrorTestRun, topics: Iterable[AuditedTopic], found: Found) -
         excluded=found.excluded[:MAX_EXCLUDED],
         lag=found.lag,
         past=found.past,
+        schemas=found.schemas,
     )
 
 
@@ -330,67 +379,13 @@ def _with_ranges(table: list[TopicAudit], found: Found) -> tuple[list[TopicAudit
     return listed[:MAX_AUDITED_TOPICS], unlisted
 
 
-def _of(difference: RecordDifference) -> HashedRecord:
-    """Return the target record of a difference, or the source record if there is none."""
-    record = difference.target or difference.source
-    assert record is not None
-    return record
-
-
-def _examples(
-    run: MirrorTestRun, topics: Iterable[AuditedTopic], differences: Iterable[RecordDifference]
-) -> Iterator[AuditDifference]:
-    copies = {topic.source: topic.target for topic in topics}
-    audit = run.test.spec.audit
-    hashes = audit is not None and audit.examples is AuditExamples.HASHES
-    shown: Counter[tuple[FindingType, str]] = Counter()
-    by_kind: Counter[FindingType] = Counter()
-    waiting = []
-    for one in sorted(differences, key=lambda d: (d.kind, _of(d)[:3])):
-        # Each topic gets its examples before any topic gets a second one.
-        shown[one.kind, _of(one).topic] += 1
-        waiting.append((one.kind, shown[one.kind, _of(one).topic], one))
-    for kind, _, one in sorted(waiting, key=lambda item: item[:2]):
-        by_kind[kind] += 1
-        if by_kind[kind] <= MAX_EXAMPLES:
-            yield AuditDifference(
-                kind=kind,
-                source=_place(one.source, {}),
-                target=_place(one.target, copies),
-                differs=one.differs,
-                count=one.records,
-                changes=tuple(_changes(one)) if hashes else (),
-            )
-
-
-def _place(record: HashedRecord | None, names: Mapping[str, str]) -> Place | None:
-    if record is None:
-        return None
-    topic = names.get(record.topic, record.topic)
-    return Place(topic=topic, partition=record.partition, offset=record.offset)
-
-
-def _changes(difference: RecordDifference) -> Iterator[FieldDifference]:
-    source, target = difference.source, difference.target
-    if source is None or target is None:
-        return
-    for what in filter(None, difference.differs.split(", ")):
-        if name := _FIELDS.get(what):
-            expected, found = (_shown(what, getattr(r, name)) for r in (source, target))
-            yield FieldDifference(what=what, expected=expected, found=found)
-
-
-def _shown(what: str, value: int) -> str:
-    return f"{value} ms" if what == "timestamp" else f"hash {value & (1 << 64) - 1:016x}"
-
-
 def _shares(
     topics: Iterable[AuditedTopic], differences: Iterable[RecordDifference]
 ) -> tuple[FindingShare, ...]:
     copies = {topic.source: topic.target for topic in topics}
     sums: Counter[tuple[FindingType, str, int, str]] = Counter()
     for one in differences:
-        record = _of(one)
+        record = one.record
         topic = copies.get(record.topic, record.topic) if one.target else record.topic
         sums[one.kind, topic, record.partition, one.differs] += one.records
     found = [

@@ -9,7 +9,7 @@ from types import MappingProxyType
 from headrace.api import AuditStart, ClusterAccess, TopicPartition
 from headrace.errors import GaveUp
 from headrace.kafka import Position, replaced
-from headrace.mirror_test import AuditedTopic, MirrorTestRun
+from headrace.mirror_test import AuditedTopic, FlowChanges, MirrorTestRun
 from headrace_spark.audit.frontier import AuditedPartition, SourcePartition
 from headrace_spark.patient_admin import PatientAdmin
 from headrace_spark.records import OffsetRange
@@ -32,6 +32,8 @@ class AuditedSide:
     """First existing offset of each partition."""
     start: Offsets
     end: Offsets
+    changes: FlowChanges = field(default_factory=FlowChanges)
+    """Changes of a flow, which are applied to the records of the source before the comparison."""
 
     def range(self, spans: Mapping[TopicPartition, tuple[int, int]] | None = None) -> OffsetRange:
         """Return the offsets to read with Spark. With ``spans``, return only these offsets."""
@@ -141,7 +143,7 @@ def fix(
             if (stored := frontier.get((names[at.topic], at.partition))) is not None:
                 start[at] = min(max(stored, oldest[at]), ends[at])
         begun.append(AuditedSide(cluster, names, of_side, oldest, start, ends))
-    source, target = begun
+    source, target = replace(begun[0], changes=run.changes), begun[1]
     end_of_source = source.end
     deadline = time.monotonic() + run.test.spec.settle_seconds
     while not _has_as_much(source, target) and time.monotonic() < deadline:

@@ -92,7 +92,10 @@ class _SideRecheck:
         found: dict[TopicPartition, list[PastBlock]] = {}
         for at in self.side.start:
             one = self.ranges.resumed.get((topic := self.side.names[at.topic], at.partition))
-            if one is None or one.is_stamped != (topic in self.ranges.stamped):
+            if one is None or not one.is_comparable(
+                is_stamped=topic in self.ranges.stamped,
+                changes=self.ranges.source.changes.of_records,
+            ):
                 continue
             all_blocks = one.source_blocks if self._is_source else one.target_blocks
             if blocks := [block for block in all_blocks if block.start >= oldest[at]]:
@@ -117,7 +120,11 @@ class _SideRecheck:
         if not spans:
             return []
         read = records.read(
-            self.spark, self.side.cluster, self.side.range(spans), self.ranges.stamped
+            self.spark,
+            self.side.cluster,
+            self.side.range(spans),
+            self.ranges.stamped,
+            self.side.changes,
         )
         sums = records.sums_of_partitions(read)
         found = {

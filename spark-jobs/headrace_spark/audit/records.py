@@ -14,7 +14,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from headrace.api import ClusterAccess, TopicPartition
-from headrace.mirror_test import FindingType
+from headrace.mirror_test import FindingType, FlowChanges
 from headrace_spark.audit.differences import (
     UNORDERED,
     AuditBlock,
@@ -22,6 +22,7 @@ from headrace_spark.audit.differences import (
     Key,
     RecordDifference,
 )
+from headrace_spark.audit.flow_records import copied
 from headrace_spark.blocks import PRIME
 from headrace_spark.records import OffsetRange, raw
 
@@ -52,10 +53,18 @@ def scale_of(oldest_ms: int, newest_ms: int, blocks: int, *, is_stamped: bool) -
 
 
 def read(
-    spark: SparkSession, cluster: ClusterAccess, wanted: OffsetRange, stamped: Collection[str]
+    spark: SparkSession,
+    cluster: ClusterAccess,
+    wanted: OffsetRange,
+    stamped: Collection[str],
+    changes: FlowChanges,
 ) -> DataFrame:
-    """Read the committed records of a range, with the columns of ``hashed``."""
-    return hashed(raw(spark, cluster, wanted), wanted.source_names, stamped)
+    """Read the committed records of a range, with the columns of ``hashed``.
+
+    If a flow changes records, these are the records that it copies, with their copies' headers.
+    """
+    records = copied(raw(spark, cluster, wanted), changes)
+    return hashed(records, wanted.source_names, stamped)
 
 
 def hashed(

@@ -133,6 +133,7 @@ def test_lists_are_bounded_and_say_how_they_are_applied() -> None:
     assert {path[-1] for path, kind in kinds.items() if kind == "set"} == {
         "matchLabelKeys",
         "names",
+        "parts",
         "remove",
     }
     assert set(kinds.values()) == {"map", "set", "atomic"}

@@ -808,6 +808,21 @@ def test_chaos_gets_the_target_s_secrets_only_for_what_it_sees_there() -> None:
     assert has_secret(action="PauseFlow", seconds=9)
 
 
+def test_the_verifier_gets_the_secrets_of_a_schema_registry() -> None:
+    login = {"type": "Bearer", "token": {"secretName": "registry", "key": "token"}}
+    schemas = {
+        "url": "https://registry",
+        "trustedCertificates": [{"configMapName": "registry-ca"}],
+        "authentication": login,
+    }
+    made = build_job(TestRun(of_a_flow(audit={"schemas": schemas}), IMAGES), Stage.VERIFY)
+    pod = made["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    paths = [mount["mountPath"] for mount in container["volumeMounts"]]
+    for folder in ("registry", "_configmaps/registry-ca"):
+        assert f"/etc/headrace/secrets/{folder}" in paths
+
+
 def test_the_load_is_never_sent_again() -> None:
     probe = {Stage.PROBE: job(Stage.PROBE, active=1, ready=1)}
     started = decide(read(), jobs=probe)

@@ -8,7 +8,14 @@ import pytest
 from headrace.api import checkpoints_topic, offset_syncs_topic, progress_topic
 from headrace.replication.checkpoints import Checkpoint
 from headrace.replication.mirror_maker_formats import Heartbeat, OffsetSync
-from headrace.replication.progress import OwnerProducer, Progress, ProgressKey
+from headrace.replication.progress import (
+    MAX_SKIPPED,
+    OwnerProducer,
+    Progress,
+    ProgressKey,
+    SkippedRange,
+    with_skipped,
+)
 
 PROGRESS = Progress(
     source_topic_id="s",
@@ -188,3 +195,21 @@ def test_what_is_no_key_of_progress_is_refused() -> None:
     key = ProgressKey("c", "t", 0, "x").encode()
     with pytest.raises(ValueError, match="not a ProgressKey record"):
         ProgressKey.decode(key.replace(b'"topic":"t"', b'"topic":["t"]'))
+
+
+def test_skipped_records_are_kept_as_ranges_of_one_topic() -> None:
+    kept: tuple[SkippedRange, ...] = ()
+    for topic, offset in (("a", 3), ("a", 4), ("a", 9), ("b", 10), ("b", 2), ("b", 2)):
+        kept = with_skipped(kept, topic, offset)
+    assert [(one.source_topic_id, one.first, one.last) for one in kept] == [
+        ("a", 3, 4),
+        ("a", 9, 9),
+        ("b", 10, 10),
+        ("b", 2, 2),
+    ]
+    progress = replace(PROGRESS, skipped=kept)
+    assert Progress.decode(progress.encode()) == progress
+    for offset in range(0, 3 * MAX_SKIPPED, 2):
+        kept = with_skipped(kept, "b", offset)
+    assert len(kept) == MAX_SKIPPED
+    assert kept[-1].last == 3 * MAX_SKIPPED - 2

@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 import pytest
 import yaml
 
-from headrace.api import ChaosAction, ChaosStep, MirrorTest, Verdict
+from headrace.api import ChaosAction, ChaosStep, MirrorTest, RecordPart, Verdict
 from headrace.api.labels import COMMIT_INTERVAL_ANNOTATION, FLOW_LABEL
 from headrace.cli.mirror_test.progress import summary
 from headrace.mirror_test import (
@@ -18,6 +18,7 @@ from headrace.mirror_test import (
     MAX_POINTS,
     MAX_RANGES,
     MAX_SHARES,
+    MAX_UNKNOWN_SCHEMAS,
     AuditDifference,
     AuditOutcome,
     Check,
@@ -37,7 +38,11 @@ from headrace.mirror_test import (
     Rehearsed,
     RehearsedGroup,
     Result,
+    SchemaCheck,
+    ShownBytes,
+    ShownRecord,
     TopicAudit,
+    UnknownSchema,
     bounded,
 )
 from headrace.report.pages import page
@@ -413,12 +418,21 @@ def test_the_report_of_the_largest_audit_is_bounded() -> None:
         target=place,
         differs="key, value, headers, timestamp",
         changes=(change,) * 4,
+        source_record=(
+            content := ShownRecord(key=(long := ShownBytes.of(b"\xff" * 500)), value=long)
+        ),
+        target_record=content,
+    )
+    unknown = UnknownSchema(
+        topic=name, part=RecordPart.VALUE, schema_id=2**32, records=1, partition=12_345, offset=1
     )
     share = FindingShare(kind=FindingType.CORRUPTED, topic=name, partition=12_345, count=1)
     largest = result(
         topics=tuple(MirroredTopic(source=t, target=t, partitions=1_000) for t in NAMES),
         audit=AuditOutcome(
-            topics=(listed,) * MAX_AUDITED_TOPICS, excluded=(excluded,) * MAX_EXCLUDED
+            topics=(listed,) * MAX_AUDITED_TOPICS,
+            excluded=(excluded,) * MAX_EXCLUDED,
+            schemas=SchemaCheck(records=9, undecodable=9, unknown=(unknown,) * MAX_UNKNOWN_SCHEMAS),
         ),
         differences=(difference,) * (MAX_EXAMPLES * 5),
         shares=(share,) * MAX_SHARES,
@@ -428,3 +442,66 @@ def test_the_report_of_the_largest_audit_is_bounded() -> None:
         test=with_names(annotation="x" * 200_000),
     )
     assert len(bounded(largest).model_dump_json(by_alias=True, indent=1)) < 512 * 1024
+
+
+def test_an_audit_shows_the_content_of_records_and_the_unknown_schema_ids() -> None:
+    changed = AuditDifference(
+        kind=FindingType.CORRUPTED,
+        source=Place(topic="orders", partition=0, offset=7),
+        target=Place(topic="copy", partition=0, offset=9),
+        differs="value",
+        source_record=ShownRecord(key=ShownBytes.of(b"<k>"), value=ShownBytes.of(b"\xff")),
+        target_record=ShownRecord(key=ShownBytes.of(b"<k>")),
+    )
+    unknown = UnknownSchema(
+        topic="copy", part=RecordPart.VALUE, schema_id=42, records=1_234, partition=0, offset=5
+    )
+    checked = SchemaCheck(records=2_000, undecodable=1_234, unknown=(unknown,))
+    found = page(result(audit=AuditOutcome(schemas=checked), differences=(changed,), points=()))
+    text = text_of(found)
+    for sentence in (
+        "orders-0 offset 7 key: &lt;k&gt; value: hex ff copy-0 offset 9 key: &lt;k&gt; value: null",
+        "2,000 keys and values on the target have a schema id. The registry does not know the ids "
+        "of 1,234 of them.",
+        "copy Value 42 partition 0 offset 5 1,234",
+    ):
+        assert sentence in text
+    silent = SchemaCheck(problem="the schema registry http://r refuses connections; check it")
+    text = text_of(page(result(audit=AuditOutcome(schemas=silent), points=())))
+    assert "Unknown: the schema registry http://r refuses connections; check it." in text
+
+
+def test_an_audit_has_a_row_for_each_topic() -> None:
+    topics = [
+        TopicAudit(
+            source=name,
+            target=f"east.{name}",
+            source_partitions=1,
+            target_partitions=1,
+            source_records=1_234,
+            target_records=1_230,
+            size_bytes=size_bytes,
+            compared=1_200,
+            excluded=34,
+            **counts,
+        )
+        for name, size_bytes, counts in (
+            ("orders", 98_765_432_101, {"missing": 3, "corrupted": 2}),
+            ("users", 999, {}),
+            ("bills", 1_234, {"alien": 1_000}),
+        )
+    ]
+    test = TEST.model_dump(mode="json", by_alias=True, exclude_unset=True)
+    test["spec"] |= {"audit": {"topics": [".*"], "schemas": {"url": "http://r"}}}
+    outcome = AuditOutcome(topics=tuple(topics))
+    found = result(audit=outcome, test=MirrorTest.model_validate(test), points=())
+    text = text_of(page(found))
+    for sentence in (
+        "topic on the source on the target size compared excluded differences",
+        "orders &rarr; east.orders 1,234 1,230 98.8 GB 1,200 34 3 missing, 2 corrupted",
+        "users &rarr; east.users 1,234 1,230 999 B 1,200 34 none",
+        "bills &rarr; east.bills 1,234 1,230 1.23 kB 1,200 34 1,000 alien",
+        "Schema ids at most 0 that nobody can decode",
+        "(8 partitions, 1,000 records)",
+    ):
+        assert sentence in text

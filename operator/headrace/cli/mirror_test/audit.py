@@ -44,7 +44,8 @@ _MANIFEST = "audit.yaml"
     "--examples",
     type=click.Choice([str(one) for one in AuditExamples], case_sensitive=False),
     metavar="CONTENT",
-    help="Content of the report about records that differ: Coordinates (default) or Hashes.",
+    help="Content of the report about records that differ: Coordinates (default), Hashes, or "
+    "Records (also keys and values).",
 )
 @secrets_option("Folder of Secrets, DIR/<name>/<key>, instead of the Secrets of the run.")
 @timeout_option

@@ -324,6 +324,7 @@ def store_beginnings(
                 owner=owner,
                 writer=own,
                 earlier_losses=_resolved(one.before),
+                skipped=one.before.skipped if one.before else (),
             )
             for at, one in beginnings.items()
         }

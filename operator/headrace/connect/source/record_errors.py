@@ -79,7 +79,7 @@ class RecordErrors:
         topic = self._context.spec.on_record_error.dead_letter_topic
         if topic is not None:
             self._write_dead_letter(topic, error, record)
-        progress.leave_out(error.at, record.offset)
+        progress.leave_out(error.at, record.offset, is_skipped=topic is None)
         # The record is counted now, because it may be handled again if storing fails.
         self._reported.left_out(error, topic)
         self._log.warning(

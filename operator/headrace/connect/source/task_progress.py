@@ -25,7 +25,14 @@ from headrace.datapath import (
 )
 from headrace.errors import HeadraceError, Retriable
 from headrace.logs import get_logger
-from headrace.replication import ContiguousRange, Loss, Progress, ProgressKey, with_runs
+from headrace.replication import (
+    ContiguousRange,
+    Loss,
+    Progress,
+    ProgressKey,
+    with_runs,
+    with_skipped,
+)
 from headrace.timing import Clock
 
 
@@ -498,9 +505,16 @@ class TaskProgress(TaskPositions):
             self._context.progress.write(entries)
         self.outcomes.succeeded()
 
-    def leave_out(self, at: TopicPartition, offset: int) -> None:
-        """Store that a partition resumes after a record, which is not copied, and wait for it."""
-        after = self.settled[at]._replace(source_offset=offset + 1)
+    def leave_out(self, at: TopicPartition, offset: int, *, is_skipped: bool) -> None:
+        """Store that a partition resumes after a record, which is not copied, and wait for it.
+
+        The offset of a skipped record is stored, because no dead letter has it.
+        """
+        known = self.settled[at]
+        after = known._replace(source_offset=offset + 1)
+        if is_skipped:
+            skipped = with_skipped(known.skipped, known.source_topic_id, offset)
+            after = after._replace(skipped=skipped)
         self.write({at: after})
         self.settled = {**self.settled, at: after}
 

@@ -287,6 +287,7 @@ def _start(progress: Progress, stable_end: int) -> Start:
         progress.target_seen,
         progress.pairs,
         earlier_losses=progress.earlier_losses,
+        skipped=progress.skipped,
         first_offset=progress.first_offset,
     )
 

@@ -27,6 +27,7 @@ from headrace.replication import (
     OwnerProducer,
     Progress,
     ProgressKey,
+    SkippedRange,
     TargetSeen,
     losses_before,
 )
@@ -75,6 +76,7 @@ class Start(NamedTuple):
     """Unix time in ms until which ``doubt`` is reported."""
     earlier_losses: tuple[Loss, ...] = ()
     """Resolved losses before the last one."""
+    skipped: tuple[SkippedRange, ...] = ()
     first_offset: int = -1
     """Offset at which the partition began by ``spec.startFrom``; -1 if it is not known."""
 
@@ -142,6 +144,7 @@ def _record(start: Start, epoch: int, owner: str, now_ms: int) -> Progress:
         confirmed=start.confirmed,
         loss=start.loss,
         earlier_losses=start.earlier_losses,
+        skipped=start.skipped,
         first_offset=start.first_offset,
         reset_ms=start.reset_ms,
         tombstones_since_ms=start.tombstones_since_ms,

@@ -8,7 +8,7 @@ sent again is another load, and half a load permits no verdict.
 import json
 from math import ceil
 
-from headrace.api import MIRROR_TEST_LABEL, ClusterSpec, MirrorTest
+from headrace.api import MIRROR_TEST_LABEL, MirrorTest
 from headrace.controller.mirror_tests.fault_jobs import (
     RETRIES,
     build_access,
@@ -373,5 +373,5 @@ def _mounts(run: TestRun) -> list[Object]:
 
 def _secrets(run: TestRun) -> list[str]:
     spec = run.test.spec
-    clusters: list[ClusterSpec] = [c for c in (spec.source, spec.target) if c is not None]
-    return secrets_of(*clusters)
+    schemas = spec.audit.schemas if spec.audit else None
+    return secrets_of(*(user for user in (spec.source, spec.target, schemas) if user is not None))

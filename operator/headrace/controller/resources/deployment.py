@@ -9,6 +9,7 @@ from headrace.api import (
     COMPONENT_LABEL,
     DRIVER_COMPONENT,
     FLOW_LABEL,
+    AuditSchemas,
     ClusterSpec,
     Model,
     ReplicationFlow,
@@ -138,9 +139,9 @@ def secret_names(flow: ReplicationFlow) -> list[str]:
     return secrets_of(flow.spec.source, flow.spec.target)
 
 
-def secrets_of(*clusters: ClusterSpec) -> list[str]:
-    """Return the folders of Secrets and ConfigMaps that clusters refer to, sorted."""
-    return sorted({use.folder for cluster in clusters for use in cluster.uses()})
+def secrets_of(*users: ClusterSpec | AuditSchemas) -> list[str]:
+    """Return the folders of Secrets and ConfigMaps that clusters and registries use, sorted."""
+    return sorted({use.folder for user in users for use in user.uses()})
 
 
 def build_volumes(folders: list[str]) -> list[Object]:
