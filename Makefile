@@ -20,7 +20,7 @@ export PYTHONDONTWRITEBYTECODE :=
 # Targets are steps of one small machine's work, and their output is read by people: never two at once.
 .NOTPARALLEL:
 .PHONY: help demo demo-k8s check test test-rest test-all e2e cluster-up cluster-down cluster-status bench bench-assign \
-  bench-failover bench-mirror bench-operator bench-preserved bench-verify soak mutations lint style types docs format generate lock wheel images images-test push install-kubernetes bundle sbom clean preflight
+  bench-audit bench-failover bench-mirror bench-operator bench-preserved bench-verify soak mutations lint style types docs format generate lock wheel images images-test push install-kubernetes bundle sbom clean preflight
 
 help:  ## list the commands
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -101,6 +101,12 @@ bench-preserved: $(INSTALLED)  ## offsets.mode: Preserved: CPU beside Translated
 MESSAGES := 1000000
 bench-verify: $(INSTALLED)  ## a mirror test's load and comparison, beside a job that only reads and counts
 	@$(IN_TESTS) bench.verify --messages $(MESSAGES)
+
+# A minute per million records, and 65 GB of disk: make bench-audit MESSAGES=100000000 GIGABYTES=20 TURNS=1
+GIGABYTES := 1
+TURNS := 3
+bench-audit: $(INSTALLED)  ## an audit beside a job that only reads and counts, and an incremental audit
+	@$(IN_TESTS) bench.audit --messages $(MESSAGES) --gigabytes $(GIGABYTES) --turns $(TURNS)
 
 # A quarter of a minute each: make bench-failover SWITCHES=10
 SWITCHES := 100

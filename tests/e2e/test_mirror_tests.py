@@ -98,15 +98,7 @@ def test_an_audit_compares_topics_from_a_pod(
         wait_until(partial(make_topic, cluster, alias, topic, 2), until=lambda _: True)
         send(cluster, alias, topic, RECORDS, first_ms)
     for name, pattern in patterns.items():
-        test = mirror_test_of_another(
-            name,
-            source=kafka_cluster("east"),
-            target=kafka_cluster("west"),
-            targetTopic="{topic}",
-            audit={"topics": [pattern], "startFrom": {"mode": "LastAudit"}},
-            spark={"executors": 1, "driver": SMALL, "executor": SMALL},
-        )
-        cluster.apply(test, namespace=namespace)
+        cluster.apply(audit_of(name, pattern), namespace=namespace)
     audited, wrong = (MirrorTestInPods(cluster, namespace, name) for name in patterns)
     assert wait_until(audited.verdict, within_s=400) == "Passed", audited.ready()["message"]
     assert audited.status()["counts"]["acknowledged"] == RECORDS
@@ -118,6 +110,40 @@ def test_an_audit_compares_topics_from_a_pod(
     assert "What was compared" in page.read_text()
     assert wait_until(wrong.verdict, within_s=300) == "Inconclusive"
     assert "no topic of east matches no-.*" in wrong.ready()["message"]
+
+
+def audit_of(name: str, pattern: str) -> Document:
+    """Return a MirrorTest that continues after the last audit of the same topics."""
+    return mirror_test_of_another(
+        name,
+        source=kafka_cluster("east"),
+        target=kafka_cluster("west"),
+        targetTopic="{topic}",
+        audit={"topics": [pattern], "startFrom": {"mode": "LastAudit"}},
+        spark={"executors": 1, "driver": SMALL, "executor": SMALL},
+    )
+
+
+@pytest.mark.timeout(1800)
+@pytest.mark.long
+def test_each_audit_in_pods_compares_only_records_since_the_last_one(
+    cluster: Cluster, namespace: str, wait_until: Wait
+) -> None:
+    topic, sent, now_ms = f"nightly-{namespace}", 0, time.time_ns() // 1_000_000
+    for alias in ("east", "west"):
+        wait_until(partial(make_topic, cluster, alias, topic, 2), until=lambda _: True)
+    for night, count in enumerate((RECORDS, 10, 6)):
+        for alias in ("east", "west"):
+            send(cluster, alias, topic, count, now_ms + sent)
+        audited = MirrorTestInPods(cluster, namespace, f"night-{night}")
+        cluster.apply(audit_of(audited.name, topic), namespace=namespace)
+        assert wait_until(audited.verdict, within_s=400) == "Passed", audited.ready()["message"]
+        [compared] = audited.result()["audit"]["topics"]
+        print(f"audit {night + 1}: {compared['sourceRecords']} of {sent + count} records")
+        assert compared["sourceRecords"] == compared["targetRecords"] == count
+        before, after = sent // 2, (sent + count) // 2
+        assert compared["sourceRanges"] == [[before, after]] * 2
+        sent += count
 
 
 def test_pods_that_cannot_start_say_so(

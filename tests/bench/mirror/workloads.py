@@ -50,8 +50,13 @@ REPEATED = tuple(one for one in FULL if one.batch_bytes and one.codec != "zstd")
 
 
 def produce(source: ClusterAccess, workload: Workload) -> None:
-    """Make the topic, and send the records; values are compressible by half."""
+    """Make the topic, and send the records."""
     Admin(source).create_topic(workload.name, PARTITIONS)
+    append(source, workload)
+
+
+def append(source: ClusterAccess, workload: Workload) -> None:
+    """Send the records to an existing topic. Values are compressible by half."""
     settings = {
         "batch.size": workload.batch_bytes or 1 << 14,
         "batch.num.messages": 100_000 if workload.batch_bytes else 1,

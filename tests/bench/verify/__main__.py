@@ -11,8 +11,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-from bench.verify.clusters import MESSAGE_BYTES, Load, copy, described, loaded
-from bench.verify.jobs import Job, judged, spark_figures
+from bench.spark_jobs import Job, judged, spark_figures
+from bench.verify.clusters import MESSAGE_BYTES, RUN, Load, copy, described, loaded
 from rich.console import Console
 from rich.table import Table
 
@@ -38,16 +38,16 @@ def main() -> int:
             console.status("sending the load ...") as status,
         ):
             folder = Path(name)
-            test = described(sandbox, folder, options.messages)
+            run = described(sandbox, folder, options.messages)
             load = loaded(folder)
             status.update("copying it ...")
-            copy(test, folder)
+            copy(run.test, run.topics, folder)
             status.update("reading and counting ...")
-            counting = spark_figures("count", test, folder)
+            counting = spark_figures("bench.counting", folder, *run.topics)
             status.update("comparing ...")
-            comparing = judged(folder)
+            comparing, _ = judged(RUN, folder)
             status.update("checking records in memory ...")
-            checking = spark_figures("check", test, folder)
+            checking = spark_figures("bench.verify.checking", folder)
     except GaveUp as gave_up:
         print(gave_up, file=sys.stderr)
         return 1

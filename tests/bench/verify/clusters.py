@@ -1,12 +1,13 @@
 """The compared topics: a load on the source, sent by the load's job, and a copy on the target."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 from bench.mirror.subjects import ending, started
+from bench.spark_jobs import mirror_test_job, write_test
 
 from headrace.api import MirrorTest
-from headrace.cli.mirror_test.spark_job import SparkJob
 from headrace.errors import GaveUp
 from headrace.mirror_test import LoadManifest, MirrorTestRun, Stage, documents
 from headrace.sandbox import Sandbox
@@ -27,40 +28,40 @@ class Load:
 
 def described(sandbox: Sandbox, folder: Path, messages: int) -> MirrorTestRun:
     """Return the run, and write its test to the folder for the jobs."""
-    east, west = sandbox.cluster("east"), sandbox.cluster("west")
-    test = MirrorTest.model_validate(
+    load = {
+        "topics": 1,
+        "partitions": _PARTITIONS,
+        "producers": _PRODUCERS,
+        "messages": messages,
+        "messageSizeBytes": MESSAGE_BYTES,
+    }
+    test = mirror_test(sandbox, load=load)
+    write_test(test, folder)
+    return MirrorTestRun(name=RUN, test=test)
+
+
+def mirror_test(sandbox: Sandbox, **more: object) -> MirrorTest:
+    """Return a test of a mirror from east to west that keeps the names of topics."""
+    sides = {
+        side: {
+            "alias": alias,
+            "bootstrapServers": sandbox.cluster(alias).bootstrap_servers,
+        }
+        for side, alias in (("source", "east"), ("target", "west"))
+    }
+    return MirrorTest.model_validate(
         {
             "apiVersion": "headrace.dev/v1beta1",
             "kind": "MirrorTest",
             "metadata": {"name": RUN},
-            "spec": {
-                "source": {"alias": "east", "bootstrapServers": east.bootstrap_servers},
-                "target": {"alias": "west", "bootstrapServers": west.bootstrap_servers},
-                "targetTopic": "{topic}",
-                "load": {
-                    "topics": 1,
-                    "partitions": _PARTITIONS,
-                    "producers": _PRODUCERS,
-                    "messages": messages,
-                    "messageSizeBytes": MESSAGE_BYTES,
-                },
-            },
+            "spec": {**sides, "targetTopic": "{topic}", **more},
         }
     )
-    text = test.model_dump_json(by_alias=True, exclude_none=True)
-    (folder / documents.TEST).write_text(text)
-    return MirrorTestRun(name=RUN, test=test)
-
-
-def job(stage: Stage, folder: Path) -> SparkJob:
-    """Return a job of the run, as ``headrace verify`` starts it."""
-    arguments = ("--test", str(folder / documents.TEST), "--run", RUN, "--out", str(folder))
-    return SparkJob(stage, _PRODUCERS, folder, *arguments)
 
 
 def loaded(folder: Path) -> Load:
     """Send the load; raises ``GaveUp`` when not all of it was acknowledged."""
-    producing = job(Stage.PRODUCE, folder)
+    producing = mirror_test_job(Stage.PRODUCE, RUN, folder, _PRODUCERS)
     while producing.running:
         list(producing.events(1.0))
     words = producing.last_log_error()
@@ -71,13 +72,13 @@ def loaded(folder: Path) -> Load:
     return Load(manifest.acknowledged, (manifest.finished_ms - manifest.started_ms) / 1000)
 
 
-def copy(run: MirrorTestRun, folder: Path) -> None:
-    """Copy every record of the source to the target by a flow, which ends when it is caught up."""
-    test = run.test.spec.model_dump(by_alias=True, exclude_unset=True)
+def copy(test: MirrorTest, topics: Iterable[str], folder: Path) -> None:
+    """Copy the records of the source that the target lacks, by a flow that ends afterwards."""
+    fields = test.spec.model_dump(by_alias=True, exclude_unset=True)
     spec = {
-        "source": test["source"],
-        "target": test["target"],
-        "topics": {"include": list(run.topics)},
+        "source": fields["source"],
+        "target": fields["target"],
+        "topics": {"include": list(topics)},
         "replicationPolicy": {"type": "Identity"},
         "heartbeats": {"enabled": False},
     }

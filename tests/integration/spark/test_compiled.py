@@ -4,10 +4,12 @@ from collections.abc import Iterator
 
 import pytest
 from pyspark.sql import SparkSession
-from support.raw_records import kafka_source, raw
+from support.raw_records import Raw, kafka_source, raw
 
 from headrace.api import MessageFormat, TopicPartition
 from headrace_spark import blocks, comparison, messages, records
+from headrace_spark.audit import records as audit_records
+from headrace_spark.audit.records import Scale
 
 NOW_MS = 1_795_000_000_000
 COMPILES = {
@@ -40,3 +42,14 @@ def test_records_are_recognised_and_summed_up_by_compiled_code(compiling: SparkS
     found = comparison.claimed(own, claims)
     (block,) = blocks.collected(blocks.summarised(found, "run", 4))
     assert (block.count, block.claimed, block.rows) == (3, 3, 3)
+
+
+def test_records_of_an_audit_are_hashed_and_summed_up_by_compiled_code(
+    compiling: SparkSession,
+) -> None:
+    headers = (("a", b"1"),)
+    log = [Raw("orders", 0, n, b"k", b"v", headers, NOW_MS + n) for n in range(3)]
+    hashed = audit_records.hashed(kafka_source(compiling, log), {"orders": "orders"}, ())
+    scales = {"orders": Scale(NOW_MS, 1_000, 10)}
+    (block,) = audit_records.summarised(audit_records.in_blocks(hashed, scales, ordered=True))
+    assert (block.count, block.rows, block.size_bytes) == (3, 3, 6)
