@@ -11,7 +11,6 @@ from pathlib import Path
 from pydantic import BaseModel, ValidationError
 
 from headrace.errors import GaveUp, HeadraceError
-from headrace.k8s import CONFIG_MAP, connect, retried
 from headrace.kafka import journal
 from headrace.mirror_test import (
     Document,
@@ -158,6 +157,9 @@ def put(where: str, key: str, text: str) -> None:
 
 
 async def _put(namespace: str, name: str, key: str, text: str) -> None:
+    # The extra `spark` lacks the Kubernetes client. Only the image has it.
+    from headrace.k8s import CONFIG_MAP, connect, retried  # noqa: PLC0415
+
     client, patch = await connect("the verifier"), {"data": {key: text}}
     try:
         await retried(lambda: client.patch(CONFIG_MAP, namespace, name, patch), _TIMEOUT_S)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from support.helm import CHART, KUBERNETES, helm
+from support.helm import CHART, KUBERNETES, REQUIRED, helm
 
 
 @pytest.fixture
@@ -23,7 +23,7 @@ def chart(tmp_path: Path) -> Path:
 
 
 def notes(chart: Path, *arguments: str) -> str:
-    about = ("mine", str(chart), "--namespace=kafka", f"--kube-version={KUBERNETES}")
+    about = ("mine", str(chart), "--namespace=kafka", f"--kube-version={KUBERNETES}", REQUIRED)
     text = helm("template", *about, "--show-only=templates/shown.yaml", *arguments)
     shown: str = yaml.safe_load(text)["notes"]
     return shown

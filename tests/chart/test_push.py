@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import yaml
 from images.chart import CHART, find_helm, is_loopback, push_chart
-from support.helm import helm, helm_binary, render
+from support.helm import KUBERNETES, REQUIRED, helm, helm_binary, render
 from support.registry import running_registry
 
 from headrace.errors import Fatal
@@ -24,7 +24,7 @@ def test_the_chart_is_pushed_and_rendered_from_the_registry(tmp_path: Path) -> N
         assert shown == ABOUT
         by_digest = helm(
             "template", "headrace", f"{url}@{digest}", "--plain-http", "--namespace=kafka",
-            "--kube-version=1.34.0",
+            f"--kube-version={KUBERNETES}", REQUIRED,
         )  # fmt: skip
         assert [one for one in yaml.safe_load_all(by_digest) if one] == render()
     package = tmp_path / f"headrace-{ABOUT['version']}.tgz"

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 import yaml
-from support.helm import CHART, KUBERNETES, ROOT, helm, render
+from support.helm import CHART, KUBERNETES, REQUIRED, ROOT, helm, render
 
 from headrace.api import Model
 from headrace.api.pods import EnvVar, PodTemplate
@@ -89,7 +89,8 @@ def test_a_release_is_as_it_was_agreed(case: str) -> None:
 
 @pytest.mark.parametrize("case", CASES)
 def test_helm_finds_no_fault(case: str) -> None:
-    output = helm("lint", "--strict", f"--kube-version={KUBERNETES}", values_of(case), str(CHART))
+    about = ("--strict", f"--kube-version={KUBERNETES}", REQUIRED)
+    output = helm("lint", *about, values_of(case), str(CHART))
     assert "0 chart(s) failed" in output
 
 
@@ -301,12 +302,32 @@ DIGEST = f"sha256:{'0' * 64}"
             "r.example:5000/h-spark:0.1.0",
         ),
         ({"driver.image": "d:1", "spark.image": "s:1"}, "headrace:0.1.0", "d:1", "s:1"),
+        (
+            {"global.imageRegistry": "r.example/team", "image.tag": "2"},
+            "r.example/team/headrace:2",
+            "r.example/team/headrace:2",
+            "r.example/team/headrace-spark:2",
+        ),
+        (
+            {"global.imageRegistry": "r.example", "image.registry": "own.example:5000"},
+            "own.example:5000/headrace:0.1.0",
+            "own.example:5000/headrace:0.1.0",
+            "own.example:5000/headrace-spark:0.1.0",
+        ),
     ],
 )
 def test_images(values: dict[str, str], image: str, driver: str, spark: str) -> None:
     (container,) = operator(*(f"--set-string={k}={v}" for k, v in values.items()))["containers"]
     assert container["image"] == image
     assert {f"--driver-image={driver}", f"--spark-image={spark}"} <= set(container["args"])
+
+
+def test_required_security_settings_stay_beside_additional_ones() -> None:
+    pod = operator("--set=podSecurityContext.fsGroup=7", "--set=securityContext.runAsUser=8")
+    required = operator()
+    (container,), (plain,) = pod["containers"], required["containers"]
+    assert pod["securityContext"] == {"fsGroup": 7, **required["securityContext"]}
+    assert container["securityContext"] == {"runAsUser": 8, **plain["securityContext"]}
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -437,6 +458,18 @@ def test_defaults_of_mirror_tests_arrive_as_they_are_written() -> None:
     assert defaults.driver.resources.limits.cpu == "2"
     assert defaults.executor.resources.requests.cpu == "0.5"
     assert defaults.pod_template.priority_class_name == "low"
+
+
+def test_own_pull_secrets_of_drivers_and_tests_override_the_global_ones() -> None:
+    (container,) = operator(
+        "--set=global.imagePullSecrets[0].name=all",
+        "--set=driver.podTemplate.imagePullSecrets[0].name=own",
+    )["containers"]
+    given = command.make_context("operator", list(container["args"])).params
+    drivers = DriverDefaults.model_validate_json(given["driver_defaults"])
+    spark = SparkDefaults.model_validate_json(given["spark_defaults"])
+    assert [one.name for one in drivers.pod_template.image_pull_secrets] == ["own"]
+    assert [one.name for one in spark.pod_template.image_pull_secrets] == ["all"]
 
 
 def test_the_schema_knows_what_drivers_and_mirror_tests_may_have() -> None:
@@ -617,7 +650,8 @@ def test_no_template_is_left_out() -> None:
         for name in re.findall(
             r"^# Source: headrace/(\S+)$",
             helm(
-                "template", "headrace", str(CHART), f"--kube-version={KUBERNETES}", values_of(case)
+                *("template", "headrace", str(CHART), f"--kube-version={KUBERNETES}", REQUIRED),
+                values_of(case),
             ),
             re.MULTILINE,
         )

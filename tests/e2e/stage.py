@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from cluster.real import Cluster
-from support.helm import CHART, helm
+from support.helm import CHART, REQUIRED, helm
 from support.manifests import Document, flow
 
 from headrace import __version__
@@ -18,6 +18,7 @@ OPERATORS = "headrace"
 OPERATOR = "headrace-operator"
 """The operator's Deployment, and its Lease."""
 VALUES = (
+    REQUIRED,
     # The node is small, and its processors are to be shared, not set aside.
     "--set=driver.resources.requests.cpu=10m",
     "--set=driver.networkPolicy=true,mirrorTests.networkPolicy=true",

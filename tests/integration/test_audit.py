@@ -301,6 +301,14 @@ def test_a_running_flow_is_audited(
         assert found.returncode == 2, found.stdout + found.stderr
         assert f"flow {name} is paused: records that it has not copied" in found.stderr
 
+    # The flow does not run here any more.
+    found = audit()
+    assert found.returncode == 4, found.stdout + found.stderr
+    (tmp_path / "flow.yaml").write_text(yaml.safe_dump(flow_manifest(name, east, west, name)))
+    found = audit("-f", "flow.yaml", "--report", "elsewhere", "--settle", "1")
+    assert found.returncode == 0, found.stdout + found.stderr
+    assert f"all {RECORDS} records of 1 topic are on the target" in found.stdout
+
 
 def test_a_topic_that_is_deleted_or_created_again_is_refused(
     east: SandboxCluster, west: SandboxCluster, wait_until: WaitUntil

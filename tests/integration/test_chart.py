@@ -8,7 +8,7 @@ import pytest
 import yaml
 from cluster.api_server import ApiServer
 from cluster.kubectl import KubectlError
-from support.helm import CHART, HelmError, helm, render
+from support.helm import CHART, REQUIRED, HelmError, helm, render
 from support.manifests import flow
 from support.operators import Resources
 
@@ -63,8 +63,9 @@ def test_a_release_reconciles_the_flows_of_its_scope(
     about = ("headrace", f"--namespace={namespace}", "--wait", "--timeout=3m")
     # The definitions were created by kubectl: the release adopts them.
     helm(
-        "install", *about, str(CHART), "--take-ownership", "--set=flowSchema.enabled=true",
-        "--set=driver.image=drivers:of-the-chart", *scope, kubeconfig=api_server.kubeconfig,
+        "install", *about, str(CHART), REQUIRED, "--take-ownership",
+        "--set=flowSchema.enabled=true", "--set=driver.image=drivers:of-the-chart", *scope,
+        kubeconfig=api_server.kubeconfig,
     )  # fmt: skip
 
     flows = Resources(api_server, namespace if whose == "own" else other_namespace)
@@ -135,7 +136,8 @@ def check_rights_of_users(api_server: ApiServer, flows: Resources, wait_until: W
 def test_a_second_release_may_not_take_the_definitions_by_accident(
     api_server: ApiServer, namespace: str
 ) -> None:
-    about = ("install", "second", str(CHART), f"--namespace={namespace}", "--dry-run=server")
+    release = ("second", str(CHART), f"--namespace={namespace}")
+    about = ("install", *release, REQUIRED, "--dry-run=server")
     with pytest.raises(HelmError, match="cannot be imported into the current release"):
         helm(*about, kubeconfig=api_server.kubeconfig)
     notes = helm(*about, "--set=crds.enabled=false", kubeconfig=api_server.kubeconfig)

@@ -1,5 +1,6 @@
 """Jars are fetched by Ivy from the repository that is named, checked, and fetched once."""
 
+import os
 import subprocess
 import sys
 from base64 import b64decode
@@ -46,6 +47,30 @@ def real_jars(monkeypatch: pytest.MonkeyPatch) -> dict[Jar, bytes]:
     """Return the jars of the real repository (from the user's own cache after the first time)."""
     files = jars(JarSet.SPARK_KAFKA)
     return {jar: f.read_bytes() for jar, f in zip(pinned(JarSet.SPARK_KAFKA), files, strict=True)}
+
+
+def test_spark_needs_no_repository_if_its_own_folder_has_the_jars(
+    real_jars: dict[Jar, bytes], repository: Path, tmp_path: Path
+) -> None:
+    folder = tmp_path / "packages" / "pyspark"
+    (folder / "jars").mkdir(parents=True)
+    (folder / "__init__.py").touch()
+    for jar, content in real_jars.items():
+        (folder / "jars" / jar.file_name).write_bytes(content)
+    script = (
+        "from pathlib import Path\nfrom headrace.toolchain.spark import local_spark\n"
+        "print(local_spark(1, 512, '', Path())['PYSPARK_SUBMIT_ARGS'])"
+    )
+    printed = subprocess.run(
+        [sys.executable, "-c", script],
+        env={**os.environ, "PYTHONPATH": str(folder.parent)},
+        capture_output=True,
+        text=True,
+        timeout=WITHIN_S,
+        check=True,
+    ).stdout
+    assert "--driver-memory 512m" in printed
+    assert "--jars" not in printed
 
 
 def test_they_come_from_the_named_repository_once(

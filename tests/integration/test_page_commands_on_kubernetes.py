@@ -139,8 +139,10 @@ def test_commands_on_objects(
     run("from-strimzi", "headrace job import")
     (shell.folder / "flow.yaml").write_text(shell.run(f"kubectl get rflow {name} -o yaml"))
     run("fail-over", "headrace job failover")
+    run("audits", "headrace job audit")
     jobs = {job["metadata"]["name"] for job in resources.get("jobs")["items"]}
-    assert jobs == {"headrace-import-my-mirror", f"headrace-failover-{name}"}
+    verbs = {f"headrace-{verb}-{name}" for verb in ("failover", "audit")}
+    assert jobs == {"headrace-import-my-mirror", *verbs}
 
 
 @pytest.fixture

@@ -16,6 +16,8 @@ ROOT = Path(__file__).parents[2]
 CHART = ROOT / "charts" / "headrace"
 OLDEST = (3, 18)
 """Oldest version whose schema errors have the text that tests expect; Helm 4 is not tested."""
+REQUIRED = f"--values={Path(__file__).with_suffix('.values.yaml')}"
+"""Values without which the chart is not rendered. Arguments after it override them."""
 KUBERNETES = "1.34.0"
 """Kubernetes version for which Helm renders; it does not contact an API server."""
 HELM = Program(
@@ -75,4 +77,5 @@ def render(
 ) -> list[dict[str, Any]]:
     """Return the objects of a release by ``helm template``; arguments are like ``--set a=b``."""
     about = (release, str(CHART), f"--namespace={namespace}", f"--kube-version={KUBERNETES}")
-    return [object for object in yaml.safe_load_all(helm("template", *about, *arguments)) if object]
+    text = helm("template", *about, REQUIRED, *arguments)
+    return [object for object in yaml.safe_load_all(text) if object]

@@ -89,6 +89,7 @@ COMMANDS: dict[str, dict[str, str]] = {
         "helm install shop": _RELEASE,
     },
     "docs/audits.md": {
+        "headrace job": _OBJECTS,
         "openssl genpkey": _LOCAL,
         "headrace test": _LOCAL,
     },

@@ -82,18 +82,34 @@ app.kubernetes.io/component: operator
 {{- .Values.image.tag | default .Chart.AppVersion }}
 {{- end }}
 
-{{- define "headrace.image" -}}
-{{- with .Values.image }}
-{{- if .digest }}
-{{- printf "%s@%s" .repository .digest }}
-{{- else }}
-{{- printf "%s:%s" .repository (include "headrace.tag" $) }}
+{{- /* Name of the image with its registry. checks.yaml requires a repository. */}}
+{{- define "headrace.repository" -}}
+{{- $registry := .Values.image.registry | default .Values.global.imageRegistry }}
+{{- list $registry .Values.image.repository | compact | join "/" }}
 {{- end }}
+
+{{- define "headrace.image" -}}
+{{- $repository := include "headrace.repository" . }}
+{{- with .Values.image.digest }}
+{{- printf "%s@%s" $repository . }}
+{{- else }}
+{{- printf "%s:%s" $repository (include "headrace.tag" .) }}
 {{- end }}
 {{- end }}
 
 {{- define "headrace.sparkImage" -}}
-{{- .Values.spark.image | default (printf "%s-spark:%s" .Values.image.repository (include "headrace.tag" .)) }}
+{{- .Values.spark.image | default (printf "%s-spark:%s" (include "headrace.repository" .) (include "headrace.tag" .)) }}
+{{- end }}
+
+{{- /* Settings that Pod Security "restricted" requires, and the additional ones of the values. */}}
+{{- define "headrace.podSecurityContext" -}}
+{{- $required := dict "runAsNonRoot" true "seccompProfile" (dict "type" "RuntimeDefault") }}
+{{- mergeOverwrite (deepCopy .Values.podSecurityContext) $required | toYaml }}
+{{- end }}
+
+{{- define "headrace.securityContext" -}}
+{{- $required := dict "allowPrivilegeEscalation" false "capabilities" (dict "drop" (list "ALL")) "readOnlyRootFilesystem" true }}
+{{- mergeOverwrite (deepCopy .Values.securityContext) $required | toYaml }}
 {{- end }}
 
 {{- /* Where an alert's page is, if the place of the runbook is set: of prometheusRule and the alert. */}}
@@ -120,11 +136,11 @@ app.kubernetes.io/component: operator
 - --driver-image={{ .Values.driver.image | default (include "headrace.image" .) }}
 - --spark-image={{ include "headrace.sparkImage" . }}
 - --max-concurrent-rollouts={{ .Values.driver.maxConcurrentRollouts }}
-{{- $drivers := include "headrace.given" (pick .Values.driver "resources" "env" "podTemplate" "pullPolicy") }}
+{{- $drivers := include "headrace.given" (list . (pick .Values.driver "resources" "env" "podTemplate" "pullPolicy")) }}
 {{- if ne $drivers "{}" }}
 - {{ printf "--driver-defaults=%s" $drivers | quote }}
 {{- end }}
-{{- $spark := include "headrace.given" (pick .Values.spark "driver" "executor" "podTemplate" "pullPolicy") }}
+{{- $spark := include "headrace.given" (list . (pick .Values.spark "driver" "executor" "podTemplate" "pullPolicy")) }}
 {{- if and .Values.mirrorTests.enabled (ne $spark "{}") }}
 - {{ printf "--spark-defaults=%s" $spark | quote }}
 {{- end }}
@@ -157,7 +173,12 @@ app.kubernetes.io/component: operator
 {{- /* Values that are not empty, as JSON, with the names that they have in a flow and a mirror test. */}}
 {{- define "headrace.given" -}}
 {{- $given := dict }}
-{{- range $name, $value := . }}
+{{- $pull := (index . 0).Values.global.imagePullSecrets }}
+{{- $values := deepCopy (index . 1) }}
+{{- if and $pull (not $values.podTemplate.imagePullSecrets) }}
+{{- $_ := set $values.podTemplate "imagePullSecrets" $pull }}
+{{- end }}
+{{- range $name, $value := $values }}
 {{- if $value }}
 {{- $_ := set $given ($name | replace "pullPolicy" "imagePullPolicy") $value }}
 {{- end }}

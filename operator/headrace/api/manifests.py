@@ -12,6 +12,7 @@ from typing import Any
 
 import yaml
 from pydantic import ValidationError
+from yaml.reader import ReaderError
 
 from headrace.api.cluster import ConfigMap, Secret
 from headrace.api.flow import ReplicationFlow
@@ -87,10 +88,10 @@ def read_text(file: Path, text: str) -> tuple[list[Document], list[ManifestMista
         )
     except RecursionError:
         mistakes.append(ManifestMistake(file, None, (), "is nested too deeply"))
-    except yaml.YAMLError as error:
-        mistakes.append(
-            ManifestMistake(file, None, (), f"is not YAML: {' '.join(str(error).split())}")
-        )
+    except ReaderError as error:
+        line = text.count("\n", 0, error.position) + 1
+        what = f"is not YAML: character U+{error.character:04X} is not permitted"
+        mistakes.append(ManifestMistake(file, line, (), what))
     if not documents and not mistakes:
         mistakes.append(ManifestMistake(file, None, (), "holds no document"))
     return documents, mistakes

@@ -135,6 +135,9 @@ _JOB = Noun(
         "import": Command(
             "Print a Job that takes over from a MirrorMaker 2.", "flow.jobs:import_", True
         ),
+        "audit": Command(
+            "Print a Job that compares the records of a flow.", "flow.jobs:audit", True
+        ),
     },
 )
 
@@ -146,7 +149,7 @@ COMMANDS: Mapping[str, Command | Noun] = {
     "run": Command("Run flows on this machine.", "run:command"),
     "status": Command("Show the status of flows.", "flow.status:command", True),
     "verify": Command("Run a mirror test and give a verdict.", "mirror_test.verify:command"),
-    "audit": Command("Compare the records of a running flow.", "mirror_test.audit:command"),
+    "audit": Command("Compare the records of a flow.", "mirror_test.audit:command"),
     "failover": Command(
         "Fail over: let applications resume on the target.", "flow.failover:command", True
     ),

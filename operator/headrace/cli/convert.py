@@ -28,8 +28,8 @@ def command(file: Path) -> None:
     for one in found:
         for note in one.notes:
             name = one.document["metadata"].get("name")
-            sentence = f"{file}:{note.line}: {name}: {note.setting}: {note.sentence}"
-            click.echo(sentence, err=True)
+            place = f"{note.included or file}:{note.line}"
+            click.echo(f"{place}: {name}: {note.setting}: {note.sentence}", err=True)
 
 
 def _text(file: Path) -> str:

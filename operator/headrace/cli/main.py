@@ -20,6 +20,13 @@ from headrace.errors import HeadraceError, InvalidSpec, from_exception
 
 _NOT_JOINED = "\b"
 """Marker that makes click keep the line breaks of the next paragraph."""
+_OF_PLUG_IN = f"""Act on the flows and mirror tests of a Kubernetes cluster.
+
+{_NOT_JOINED}
+Examples:
+  {PLUG_IN} status -n shop
+  {PLUG_IN} task list -A
+"""
 _COMPLETION = "Shell completion, for bash, zsh and fish: headrace completion --help"
 
 
@@ -63,6 +70,15 @@ class LazyGroup(click.Group):
         command.hidden = entry.hidden
         _keep_lines_of_examples(command)
         return command
+
+    def format_help_text(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the description. The plug-in has its own, with commands that it contains."""
+        if ctx.parent is not None or not is_plug_in(ctx):
+            super().format_help_text(ctx, formatter)
+            return
+        formatter.write_paragraph()
+        with formatter.indentation():
+            formatter.write_text(_OF_PLUG_IN)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the lists of commands and of groups."""

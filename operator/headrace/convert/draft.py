@@ -24,6 +24,8 @@ class Setting:
     line: int
     drops: str = ""
     """Value as in the file, if the properties format drops a backslash from it. Otherwise empty."""
+    included: Path | None = None
+    """Included file that has the setting, or None."""
 
     @property
     def has_placeholder(self) -> bool:
@@ -58,7 +60,7 @@ class Draft:
 
     def note(self, setting: Setting, sentence: str) -> None:
         """Add a note about something that the manifest does not contain."""
-        self.notes.append(Note(setting.line, setting.name, sentence))
+        self.notes.append(Note(setting.line, setting.name, sentence, setting.included))
 
     def stop(self, setting: Setting, sentence: str) -> None:
         """Set the flow's state to Stopped, and add a note with the reason.
@@ -75,7 +77,8 @@ class Draft:
 
     def refuse(self, setting: Setting, sentence: str) -> InvalidSpec:
         """Return the error for a setting that cannot be converted."""
-        return InvalidSpec(f"{self.file}:{setting.line}: {setting.name}: {sentence}")
+        file = setting.included or self.file
+        return InvalidSpec(f"{file}:{setting.line}: {setting.name}: {sentence}")
 
     def finish(self, metadata: Mapping[str, Any]) -> Converted:
         """Return the manifest with its notes."""

@@ -51,7 +51,7 @@ def _group(data: dict[str, Any]) -> str:
 def _convert(document: Document, beside_strimzi: bool) -> Iterator[Converted]:
     for path, data in _objects(document.data, ()):
         line = document.line(path)
-        if not isinstance(data, dict) or not data.get("kind"):
+        if not isinstance(data, dict) or not isinstance(data.get("kind"), str):
             raise _refusal(document, path, None, f"has no kind; `headrace convert` reads {_KNOWN}")
         version, kind = data.get("apiVersion"), data["kind"]
         if version == OLD_VERSION and kind in ("ReplicationFlow", "MirrorTest"):

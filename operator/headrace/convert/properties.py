@@ -45,8 +45,9 @@ def convert_properties(file: Path, text: str) -> list[Converted]:
     aliases = [one for one in re.split(r"[\s,]+", listed.value) if one]
     directions = _directions(found, aliases)
     if not directions:
+        place = f"{listed.included or file}:{listed.line}"
         raise InvalidSpec(
-            f"{file}:{listed.line}: no direction is enabled: a direction needs a line like "
+            f"{place}: no direction is enabled: a direction needs a line like "
             f"{'->'.join([*aliases, 'a', 'b'][:2])}.enabled = true"
         )
     return [
@@ -64,7 +65,8 @@ def _flow(
     *,
     first: bool,
 ) -> Converted:
-    line = found[f"{source}->{target}.enabled"].line
+    enabled = found[f"{source}->{target}.enabled"]
+    file, line = enabled.included or file, enabled.line
     draft = Draft(file, f"{alias_of(file, line, source)}-{alias_of(file, line, target)}", line)
     clusters: dict[str, dict[str, Setting]] = {source: {}, target: {}}
     shared: dict[str, Setting] = {}
@@ -160,7 +162,8 @@ def _with_includes(file: Path, text: str, depth: int) -> Iterator[tuple[str, Set
         else:
             direction = _DIRECTION.fullmatch(name)
             plain = f"{direction[1]}->{direction[2]}.{direction[3]}" if direction else name
-            yield plain, Setting(plain, value, line, drops=drops)
+            included = file if depth else None
+            yield plain, Setting(plain, value, line, drops=drops, included=included)
 
 
 def _lines(text: str) -> Iterator[tuple[str, str, int, str]]:

@@ -26,9 +26,12 @@ class Note:
     """Name of the setting as in the file."""
     sentence: str
     """Reason, and what to do instead."""
+    included: Path | None = None
+    """Included file that has the setting, or None."""
 
     def __str__(self) -> str:
-        return f"{self.setting} (line {self.line}): {self.sentence}"
+        place = f"{self.included}, line" if self.included else "line"
+        return f"{self.setting} ({place} {self.line}): {self.sentence}"
 
 
 @dataclass(frozen=True)
@@ -50,7 +53,8 @@ class Converted:
                 f"{path_text(path)}: {f'got {given}, ' if given is not None else ''}{allowed}"
                 for path, allowed, given in explain(error, KINDS[kind][1], self.document)
             ]
-            name = self.document["metadata"].get("name")
+            metadata = self.document.get("metadata")
+            name = metadata.get("name") if isinstance(metadata, dict) else None
             raise InvalidSpec(
                 "\n".join(
                     f"{file}:{self.line}: {kind} {name} would be refused: {sentence}"

@@ -10,6 +10,7 @@ from headrace.convert.client_security import convert_security
 from headrace.convert.draft import Draft, Setting, alias_of
 from headrace.convert.mirror_maker import convert_client_setting, convert_settings
 from headrace.convert.result import Converted
+from headrace.convert.strimzi_fields import check_fields
 from headrace.errors import InvalidSpec
 
 GROUP = "kafka.strimzi.io"
@@ -54,8 +55,10 @@ def convert_strimzi(
     """Return a flow for each mirror of the object.
 
     Raises:
-        InvalidSpec: The object has no mirrors, or a mirror names a missing cluster.
+        InvalidSpec: The object has no mirrors, a mirror names a missing cluster, or a field has a
+            wrong type.
     """
+    check_fields(document, data, path)
     return _Strimzi(document, data, path).flows()
 
 
@@ -94,7 +97,7 @@ class _Strimzi:
         here: tuple[Key, ...] = ("mirrors", index)
         source_at: tuple[Key, ...]
         target_at: tuple[Key, ...]
-        if "source" in mirror:
+        if mirror.get("source"):
             source, source_at = mirror["source"], (*here, "source")
             target, target_at = self._spec.get("target") or {}, ("target",)
         else:
@@ -259,7 +262,7 @@ class _Strimzi:
                         draft.note(given, f"{name} differs from another connector, which counts")
                     else:
                         settings[key] = given
-            elif field == "tasksMax":
+            elif field == "tasksMax" and value is not None:
                 before = settings.get("tasks.max")
                 if before is None or int(before.value) < int(value):
                     settings["tasks.max"] = setting
@@ -268,7 +271,7 @@ class _Strimzi:
             elif field == "autoRestart":
                 if isinstance(value, dict) and (not value.get("enabled", True) or len(value) > 1):
                     draft.note(setting, "headrace always restarts failed tasks, with a back-off")
-            elif field not in ("state", "pause"):
+            elif field not in ("state", "pause", "tasksMax"):
                 draft.note(setting, "headrace has no counterpart")
 
     def _paused(self, draft: Draft, name: str, setting: Setting, how: str) -> None:

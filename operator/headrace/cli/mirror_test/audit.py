@@ -1,5 +1,7 @@
-"""``headrace audit``: writes the manifest of an audit of a running flow, and runs the audit."""
+"""``headrace audit``: writes the manifest of an audit of a flow, and runs the audit."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -10,15 +12,24 @@ from headrace.api import AuditExamples, ReplicationFlow, load
 from headrace.cli.mirror_test.outputs import ReportOutputs, output_options
 from headrace.cli.mirror_test.verify import timeout_option, verdict_code, verdict_or_sentence
 from headrace.cli.screen.exits import Exit
-from headrace.cli.screen.options import secrets_option
+from headrace.cli.screen.manifest_option import named_flow
+from headrace.cli.screen.options import secrets_folder, secrets_option
 from headrace.cli.screen.output import show, show_document
 from headrace.control import control
+from headrace.mirror_test import resolve
 
 _MANIFEST = "audit.yaml"
 
 
 @click.command()
 @click.argument("flow")
+@click.option(
+    "-f",
+    "--file",
+    type=click.Path(path_type=Path, exists=True, allow_dash=True),
+    metavar="FILE",
+    help="Manifest of the flow, for a flow that does not run here; - for standard input.",
+)
 @click.option(
     "--topic",
     "topics",
@@ -66,6 +77,7 @@ _MANIFEST = "audit.yaml"
 )
 def command(  # noqa: PLR0917 - click gives them by name
     flow: str,
+    file: Path | None,
     topics: tuple[str, ...],
     exclude: tuple[str, ...],
     since: str | None,
@@ -78,20 +90,20 @@ def command(  # noqa: PLR0917 - click gives them by name
     dry_run: bool,
     output: str | None,
 ) -> int:
-    """Compare the records of both clusters of FLOW, which runs on this machine.
+    """Compare the records of both clusters of FLOW.
 
     The command writes the manifest of an audit and runs it as `headrace verify` does, with the
-    same exit codes. The flow must not be paused.
+    same exit codes. FLOW runs on this machine, or elsewhere with the manifest of -f. The flow must
+    not be paused.
 
     Examples:
       headrace audit orders
+      headrace audit orders -f flow.yaml --secrets secrets
       headrace audit orders --topic 'orders-.*' --since 2026-01-31T00:00:00Z
       headrace audit orders --since last-audit
       headrace audit orders -o yaml > audit.yaml
     """
-    with verdict_or_sentence(outputs):
-        access = control.request(flow, "access")
-        audited = ReplicationFlow.model_validate(access["flow"])
+    with verdict_or_sentence(outputs), _open(flow, file, secrets) as (audited, secrets_of_flow):
         manifest = manifest_of(
             audited.metadata.name, topics, exclude, since=since, settle_s=settle, examples=examples
         )
@@ -101,13 +113,29 @@ def command(  # noqa: PLR0917 - click gives them by name
             return Exit.OK
         folder = report or Path("headrace-reports") / manifest["metadata"]["name"]
         folder.mkdir(parents=True, exist_ok=True)
-        file = folder / _MANIFEST
-        file.write_text(yaml.safe_dump(manifest, sort_keys=False), encoding="utf-8")
-        [test] = load([file]).tests
-        click.echo(f"Manifest: {file}", err=True)
-        if secrets is None and access["secrets"] is not None:
-            secrets = Path(access["secrets"])
-        return verdict_code(test, secrets, timeout, report, None, outputs=outputs)
+        written = folder / _MANIFEST
+        written.write_text(yaml.safe_dump(manifest, sort_keys=False), encoding="utf-8")
+        [test] = load([written]).tests
+        click.echo(f"Manifest: {written}", err=True)
+        if file is not None:
+            test = resolve(test, audited)
+        return verdict_code(test, secrets_of_flow, timeout, report, None, outputs=outputs)
+
+
+@contextmanager
+def _open(
+    name: str, file: Path | None, secrets: Path | None
+) -> Iterator[tuple[ReplicationFlow, Path | None]]:
+    """Yield a flow of the manifest or of this machine, and the folder of its Secrets."""
+    if file is not None:
+        manifest = load([file])
+        with secrets_folder(secrets, manifest.secrets) as folder:
+            yield named_flow(file, manifest.flows, name), folder
+        return
+    access = control.request(name, "access")
+    if secrets is None and access["secrets"] is not None:
+        secrets = Path(access["secrets"])
+    yield ReplicationFlow.model_validate(access["flow"]), secrets
 
 
 def manifest_of(

@@ -97,7 +97,9 @@ def _script(name: str) -> Path:
     """
     found = importlib.util.find_spec("headrace_spark")
     if found is None or found.origin is None:
-        raise Fatal("the Spark jobs are not installed: pip install 'headrace[spark]'")
+        raise Fatal(
+            "the Spark jobs are not installed: install headrace again with its extra `spark`"
+        )
     package = Path(found.origin).parent
     wheel = package / "jobs" / f"{name}.py"
     return wheel if wheel.exists() else package.parent / f"{name}.py"

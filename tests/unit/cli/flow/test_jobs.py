@@ -17,6 +17,7 @@ ROOT = Path(__file__).parents[4]
         ("failover", ["failover"]),
         ("reverse", ["flow", "reverse"]),
         ("import", ["flow", "import", "mm2"]),
+        ("audit", ["audit"]),
     ],
 )
 def test_job_has_the_manifest_the_secrets_and_the_options(

@@ -133,6 +133,19 @@ def test_a_current_flow_is_audited_with_its_clusters(
     assert yaml.safe_load((tmp_path / "report" / "audit.yaml").read_text())["kind"] == "MirrorTest"
 
 
+def test_a_flow_of_a_manifest_need_not_run_here(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    flow = {"apiVersion": "headrace.dev/v1beta1", "kind": "ReplicationFlow", "spec": SPEC}
+    (tmp_path / "flow.yaml").write_text(yaml.safe_dump(flow | {"metadata": {"name": "orders"}}))
+    assert main(["audit", "orders", "-f", "flow.yaml", "-o", "name"]) == Exit.OK
+    assert capsys.readouterr().out == "mirrortest/orders-audit\n"
+    assert main(["audit", "orders", "-f", "flow.yaml", "--timeout", "1"]) == Exit.INCONCLUSIVE
+    assert "gave up after 1 s" in capsys.readouterr().err
+    assert main(["audit", "other", "-f", "flow.yaml"]) == Exit.USAGE
+    assert "contains these ReplicationFlows: orders" in capsys.readouterr().err
+
+
 def test_a_wrong_pattern_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     with running():
         assert main(["audit", "orders", "--topic", "(", "--report", "r"]) == Exit.USAGE
