@@ -15,8 +15,7 @@ def feed(reader: FrameReader, stream: bytes, piece: int) -> list[Frame]:
         count = min(piece, len(reader.target), len(stream))
         reader.target[:count] = stream[:count]
         stream = stream[count:]
-        if frame := reader.received(count):
-            found.append(frame)
+        found += reader.received(count)
     return found
 
 
