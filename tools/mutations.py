@@ -67,8 +67,9 @@ class Mutation:
     def diff(self) -> str:
         """Return the fault as a diff without context."""
         source = (ROOT / self.path).read_bytes()
-        texts = [text.decode().splitlines() for text in (source, self.applied(source))]
-        lines = difflib.unified_diff(*texts, str(self.path), str(self.path), lineterm="", n=1)
+        before, after = (text.decode().splitlines() for text in (source, self.applied(source)))
+        name = str(self.path)
+        lines = difflib.unified_diff(before, after, name, name, lineterm="", n=1)
         return "\n".join(lines)
 
 

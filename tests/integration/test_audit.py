@@ -222,8 +222,8 @@ def test_each_difference_is_found_and_named(
         for topic in result.audit.topics
     }
     assert found == {name: (case.found, case.excluded) for name, case in expected.items()}
-    for topic in result.audit.topics:
-        assert topic.compared == topic.source_records - topic.excluded
+    for one in result.audit.topics:
+        assert one.compared == one.source_records - one.excluded
     differs = {share.topic.removeprefix(f"{prefix}."): share.differs for share in result.shares}
     assert {name: differs.get(name, "") for name in expected} == {
         name: case.differs for name, case in expected.items()

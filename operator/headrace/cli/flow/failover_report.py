@@ -80,7 +80,7 @@ def document(context: FlowContext, outcome: FailoverResult, *, state_set: bool) 
         "planned": outcome.planned,
         "stateSet": state_set,
         "partitions": [_partition(at, outcome) for at in sorted(found.partitions)],
-        "groups": _group_entries(outcome.groups) if outcome.groups else [],
+        "groups": group_entries(outcome.groups) if outcome.groups else [],
         "lateCommits": _late_entries(outcome.late_commits),
         "losses": [
             {
@@ -259,7 +259,7 @@ def _refusal(losses: Sequence[_Json]) -> str:
     return f"{known}: leave out --accept-losses."
 
 
-def _group_entries(groups: GroupCheckpoints) -> list[_Json]:
+def group_entries(groups: GroupCheckpoints) -> list[_Json]:
     """Return the offsets of groups on both clusters as JSON."""
     left = groups.applier.left
     return [

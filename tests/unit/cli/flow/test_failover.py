@@ -25,7 +25,7 @@ from headrace.api import (
     TaskPhase,
     TopicPartition,
 )
-from headrace.cli.flow.failover_groups import group_entries
+from headrace.cli.flow.failover_report import group_entries
 from headrace.connect.checkpoint.checkpoint_log import CheckpointLog
 from headrace.connect.checkpoint.group_checkpoints import GroupCheckpoints
 from headrace.connect.checkpoint.group_report import EARLIER
