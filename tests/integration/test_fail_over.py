@@ -105,11 +105,11 @@ def test_an_accepted_loss_of_all_copies_is_failed_over_with_its_groups(
     produce(spec(east), topic, numbered(100, 2))
     group = f"{name}-group"
     commit(east, group, topic, {0: 50})
-    with FlowRun(tmp_path, [flow(name, east, west, topic)]) as run:
+    with FlowRun(tmp_path, [flow(name, east, west, topic, tasks={"max": 1})]) as run:
         wait_until(lambda: arrived(spec(west), topic), until=lambda n: n == 100)
         wait_until(run.ready)
         Admin(spec(west)).delete_topic(topic)
-        wait_until(lambda: run.condition("Ready").get("reason") == "DataLost")
+        wait_until(lambda: run.status().get("losses"), until=lambda lost: len(lost or ()) == 2)
         refused, _ = headrace("failover", name, "--quiet-seconds", "1")
         found = fail_over(run, "--quiet-seconds", "1", "--accept-losses", "2")
         assert (refused, found["done"], found["problems"]) == (1, "failed over", [])
