@@ -10,7 +10,7 @@ from headrace.kafka.wire.frames import Buffers, Frame, FrameReader
 
 def feed(reader: FrameReader, stream: bytes, piece: int) -> list[Frame]:
     """Return the frames of a stream that arrives in pieces of at most ``piece`` bytes."""
-    found = []
+    found: list[Frame] = []
     while stream:
         count = min(piece, len(reader.target), len(stream))
         reader.target[:count] = stream[:count]
