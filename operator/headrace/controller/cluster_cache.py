@@ -17,6 +17,7 @@ from headrace.api import (
 )
 from headrace.assign import DriverName
 from headrace.controller.drivers import DriverLease, DriverPod, driver_pod
+from headrace.controller.kopf_copy import LIST_EVERY_S, KopfCopy
 from headrace.controller.queue import LATER_S, SOON_S
 from headrace.controller.target_topics import (
     FlowName,
@@ -325,6 +326,7 @@ class ClusterCache:
         namespace: str | None,
         enqueue: Callable[[FlowName, float], None],
         selector: str = "",
+        list_every_s: float = LIST_EVERY_S,
     ) -> None:
         """Create an empty cache.
 
@@ -333,6 +335,7 @@ class ClusterCache:
             namespace: Namespace to watch, or None for all.
             enqueue: Receives a flow, and the seconds within which to reconcile it.
             selector: Label selector of the flows. Other flows are ignored.
+            list_every_s: Interval of the lists of flows, in seconds.
         """
         self._client, self._enqueue = client, enqueue
         self._flows, self._units = FlowCache(), UnitCache()
@@ -343,14 +346,19 @@ class ClusterCache:
         self._drivers = DriverCache(
             client, namespace, self._lease_s, lambda name: enqueue(name, SOON_S)
         )
-        self._flow_copy = Reflector(
-            client, FLOW, namespace, labels=selector, on_change=self._flow_changed
+        self._flow_copy = KopfCopy(
+            client,
+            FLOW,
+            namespace,
+            labels=selector,
+            on_change=self._flow_changed,
+            list_every_s=list_every_s,
         )
         self._task_copy = Reflector(client, TASK, namespace, on_change=self._task_changed)
         self._copies = (self._flow_copy, self._task_copy, *self._drivers.copies)
 
     async def run(self) -> None:
-        """Watch all kinds. Never returns."""
+        """Watch all kinds except flows, which kopf watches. Never returns."""
         async with asyncio.TaskGroup() as tasks:
             for copy in self._copies:
                 tasks.create_task(copy.run())
@@ -379,6 +387,10 @@ class ClusterCache:
         return next((copy.error for copy in self._copies if copy.error is not None), None)
 
     # Flows.
+
+    def observe_flow(self, object: Object, *, deleted: bool) -> None:
+        """Record a flow from an event of its watch, and queue it if it changed."""
+        self._flow_copy.observe(object, deleted=deleted)
 
     def _flow_changed(self, change: WatchEvent) -> None:
         deleted = change.type is ChangeType.DELETED

@@ -1,12 +1,13 @@
 """Metrics of the operator: statuses of flows and finished tests, reconciles and leadership."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Protocol
 
 from prometheus_client import CollectorRegistry, Counter, Histogram
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from headrace.k8s import MIRROR_TEST, Object
+from headrace.k8s import FLOW, MIRROR_TEST, Object
 from headrace.telemetry import (
     FLOW_METRICS,
     TEST_METRICS,
@@ -49,6 +50,16 @@ _COLLECTED = (
 METRICS: Sequence[Described] = (*_COLLECTED, RECONCILE_S, RECONCILE_ERRORS)
 
 
+class Reconciled(Protocol):
+    """Objects of one kind that this replica reconciles. Methods are called from any thread."""
+
+    def objects(self) -> Iterable[Object]:
+        """Return all objects."""
+
+    def queue_length(self) -> int:
+        """Return the number of objects that are due or in work."""
+
+
 class OperatorMetrics(Collector):
     """Collects the operator's metrics. A replica that does not lead reports only that.
 
@@ -57,9 +68,8 @@ class OperatorMetrics(Collector):
 
     def __init__(self, registry: CollectorRegistry, leads: Callable[[], bool]) -> None:
         self._leads = leads
-        self._flows: Callable[[], Iterable[Object]] = tuple
-        self._tests: Callable[[], Iterable[Object]] = tuple
-        self._queues: Mapping[str, Callable[[], int]] = {}
+        self._flows: Reconciled | None = None
+        self._tests: Reconciled | None = None
         self._took = Histogram(
             RECONCILE_S.name, RECONCILE_S.help, RECONCILE_S.labels, registry=registry
         )
@@ -68,14 +78,9 @@ class OperatorMetrics(Collector):
         )
         registry.register(self)
 
-    def lead(
-        self,
-        flows: Callable[[], Iterable[Object]],
-        tests: Callable[[], Iterable[Object]],
-        queues: Mapping[str, Callable[[], int]],
-    ) -> None:
-        """Set the sources of the metrics: flows, MirrorTests, and the queue length by kind."""
-        self._flows, self._tests, self._queues = flows, tests, queues
+    def lead(self, flows: Reconciled, tests: Reconciled | None) -> None:
+        """Set the flows and MirrorTests that this replica reconciles."""
+        self._flows, self._tests = flows, tests
 
     def reconciles(self, kind: str) -> Callable[[float, bool], None]:
         """Return a callback that receives the duration of each reconcile, and True if it failed."""
@@ -95,12 +100,14 @@ class OperatorMetrics(Collector):
 
     def _samples(self) -> Iterator[Sample]:
         yield LEADS, (), self._leads()
-        for kind, length in self._queues.items():
-            yield QUEUE, (kind,), length()
-        for flow in self._flows():
-            yield from flow_samples(flow)
-        for name, status in _finished(self._tests()).items():
-            yield from test_samples(name, status)
+        if self._flows is not None:
+            yield QUEUE, (FLOW.name,), self._flows.queue_length()
+            for flow in self._flows.objects():
+                yield from flow_samples(flow)
+        if self._tests is not None:
+            yield QUEUE, (MIRROR_TEST.name,), self._tests.queue_length()
+            for name, status in _finished(self._tests.objects()).items():
+                yield from test_samples(name, status)
 
 
 def _finished(tests: Iterable[Object]) -> dict[tuple[str, str], Object]:

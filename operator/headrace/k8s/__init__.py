@@ -46,6 +46,7 @@ from headrace.k8s.kinds import (
     Objects,
     is_owned,
     kind_of,
+    owner_names,
     owner_reference,
     owns,
     parse,
@@ -59,7 +60,7 @@ from headrace.k8s.leases import (
     LeaseWatch,
     micro_time,
 )
-from headrace.k8s.reflector import ChangeType, Reflector, WatchEvent, is_older
+from headrace.k8s.reflector import ChangeType, ObjectCopy, Reflector, WatchEvent, is_older
 
 __all__ = [
     "ADMISSION_TIMEOUT_S",
@@ -94,6 +95,7 @@ __all__ = [
     "NotFound",
     "NotServed",
     "Object",
+    "ObjectCopy",
     "ObjectInvalid",
     "Objects",
     "Reflector",
@@ -107,6 +109,7 @@ __all__ = [
     "is_owned",
     "kind_of",
     "micro_time",
+    "owner_names",
     "owner_reference",
     "owns",
     "parse",

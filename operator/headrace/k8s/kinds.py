@@ -182,3 +182,9 @@ def is_owned(
 def owns(owner: ReplicationFlow | MirrorTest, object: Object) -> bool:
     """Return True if an object of the API server belongs to this owner (``is_owned``)."""
     return is_owned(object["metadata"].get("ownerReferences"), owner)
+
+
+def owner_names(object: Object, kind: Kind) -> list[str]:
+    """Return the names of an object's owners of a kind."""
+    owners = object["metadata"].get("ownerReferences") or ()
+    return [owner["name"] for owner in owners if owner["kind"] == kind.name]

@@ -1,4 +1,7 @@
-"""Local copy of the objects of one kind, kept by list and watch (client-go's ``Reflector``)."""
+"""Local copies of the objects of one kind.
+
+A ``Reflector`` keeps its copy by list and watch, as client-go's ``Reflector`` does.
+"""
 
 import asyncio
 import random
@@ -11,7 +14,7 @@ from enum import StrEnum
 from headrace.errors import HeadraceError, Retriable
 from headrace.k8s.client import Client
 from headrace.k8s.errors import Expired
-from headrace.k8s.kinds import Kind, Object
+from headrace.k8s.kinds import Kind, Object, Objects
 from headrace.logs import get_logger
 from headrace.timing import Backoff
 
@@ -48,14 +51,10 @@ class WatchEvent:
     before: Object | None
 
 
-class Reflector:
+class ObjectCopy:
     """Local copy of the objects of one kind. Use it from one event loop.
 
-    ``run`` retries after every error until it is cancelled.
-
-    ``get`` and iteration may be used at any time. ``blind_s`` shows how current the copy is. After
-    an outage the copy stays unchanged until a new list replaces it. Changes during the outage are
-    reported then.
+    ``get`` and iteration may be used at any time.
     """
 
     def __init__(
@@ -68,23 +67,21 @@ class Reflector:
         fields: str = "",
         on_change: Callable[[WatchEvent], None] = lambda change: None,
     ) -> None:
-        """Create a reflector.
+        """Create an empty copy.
 
         ``on_change`` receives each change after it was stored. It must not raise or block.
         """
         self.synced = asyncio.Event()
         """Event that is set after the first list was stored. It is never cleared."""
         self.error: HeadraceError | None = None
-        """Error of the watch, or None."""
+        """Error of the last request, or None."""
         self._client, self._kind, self._namespace = client, kind, namespace
         self._labels, self._fields = labels, fields
         self._on_change = on_change
         self._objects: dict[Key, Object] = {}
-        self._version = ""
-        self._blind_since: float | None = time.monotonic()
 
     def get(self, name: str, namespace: str | None = None) -> Object | None:
-        """Return an object of the copy, or None. The default namespace is the reflector's."""
+        """Return an object of the copy, or None. The default namespace is the copy's."""
         return self._objects.get((namespace or self._namespace or "", name))
 
     def __iter__(self) -> Iterator[Object]:
@@ -93,67 +90,23 @@ class Reflector:
     def __len__(self) -> int:
         return len(self._objects)
 
-    @property
-    def blind_s(self) -> float:
-        """Seconds since the last watch ended, or 0 while a watch is open."""
-        return 0.0 if self._blind_since is None else time.monotonic() - self._blind_since
-
-    async def run(self) -> None:
-        """Keep the copy up to date. Never returns."""
-        backoff = Backoff(_FIRST_BACKOFF_S, _MAX_BACKOFF_S)
-        while True:
-            began = time.monotonic()
-            try:
-                if not self._version:
-                    await self._list()
-                await self._watch()
-            except Expired:
-                log.info("watch is too old, listing again", kind=self._kind.name)
-                self._version = ""
-            except HeadraceError as error:
-                self._note(error)
-            self._blind_since = self._blind_since or time.monotonic()
-            lasted_s = time.monotonic() - began
-            if lasted_s > _SHORTEST_WATCH_S:
-                backoff.reset()
-            if lasted_s <= _SHORTEST_WATCH_S or self.error is not None:
-                await asyncio.sleep(backoff.next_s())
-
-    async def _list(self) -> None:
+    async def _list(self) -> str:
+        """Replace the copy with the current objects, and return the version of the list."""
         objects, version = await self._client.list_versioned(
             self._kind, self._namespace, labels=self._labels, fields=self._fields
         )
-        self.error = None
-        there = {_key(object): object for object in objects}
-        for key in self._objects.keys() - there.keys():
+        self._note_recovery()
+        self._replace(objects, version)
+        self.synced.set()
+        return version
+
+    def _replace(self, objects: Objects, version: str) -> None:
+        """Store a list of all objects, and report the differences."""
+        there = {_key(object) for object in objects}
+        for key in self._objects.keys() - there:
             self._drop(self._objects[key])
         for object in objects:
             self._put(object)
-        self._version = version
-        self.synced.set()
-
-    async def _watch(self) -> None:
-        events = self._client.watch(
-            self._kind,
-            self._namespace,
-            self._version,
-            labels=self._labels,
-            fields=self._fields,
-            timeout_s=random.randint(*_WATCH_S),
-        )
-        async with aclosing(events):
-            async for type, object in events:
-                match type:
-                    case "CONNECTED":
-                        if self.error is not None:
-                            log.info("sees the API server again", kind=self._kind.name)
-                        self._blind_since = self.error = None
-                        continue
-                    case "ADDED" | "MODIFIED":
-                        self._put(object)
-                    case "DELETED":
-                        self._drop(object)
-                self._version = object["metadata"]["resourceVersion"]
 
     def _put(self, object: Object) -> None:
         before = self._objects.get(_key(object))
@@ -174,6 +127,73 @@ class Reflector:
             say = log.warning if isinstance(error, Retriable) else log.error
             say("cannot watch, tried again and again", kind=self._kind.name, why=str(error))
         self.error = error
+
+    def _note_recovery(self) -> None:
+        if self.error is not None:
+            log.info("sees the API server again", kind=self._kind.name)
+        self.error = None
+
+
+class Reflector(ObjectCopy):
+    """Local copy that a list and a watch keep up to date. Use it from one event loop.
+
+    ``run`` retries after every error until it is cancelled. ``blind_s`` shows how current the copy
+    is. After an outage the copy stays unchanged until a new list replaces it. Changes during the
+    outage are reported then.
+    """
+
+    _version = ""
+    """Version after which to watch, or empty if a list is needed."""
+    _blind_since: float | None = 0.0
+    """Time when the last watch ended, or None while a watch is open."""
+
+    @property
+    def blind_s(self) -> float:
+        """Seconds since the last watch ended, or 0 while a watch is open."""
+        return 0.0 if self._blind_since is None else time.monotonic() - self._blind_since
+
+    async def run(self) -> None:
+        """Keep the copy up to date. Never returns."""
+        backoff = Backoff(_FIRST_BACKOFF_S, _MAX_BACKOFF_S)
+        while True:
+            began = time.monotonic()
+            try:
+                if not self._version:
+                    self._version = await self._list()
+                await self._watch()
+            except Expired:
+                log.info("watch is too old, listing again", kind=self._kind.name)
+                self._version = ""
+            except HeadraceError as error:
+                self._note(error)
+            self._blind_since = self._blind_since or time.monotonic()
+            lasted_s = time.monotonic() - began
+            if lasted_s > _SHORTEST_WATCH_S:
+                backoff.reset()
+            if lasted_s <= _SHORTEST_WATCH_S or self.error is not None:
+                await asyncio.sleep(backoff.next_s())
+
+    async def _watch(self) -> None:
+        events = self._client.watch(
+            self._kind,
+            self._namespace,
+            self._version,
+            labels=self._labels,
+            fields=self._fields,
+            timeout_s=random.randint(*_WATCH_S),
+        )
+        async with aclosing(events):
+            async for type, object in events:
+                match type:
+                    case "CONNECTED":
+                        self._note_recovery()
+                        self._blind_since = None
+                        continue
+                    case "ADDED" | "MODIFIED":
+                        self._put(object)
+                    case "DELETED":
+                        self._drop(object)
+                self._version = object["metadata"]["resourceVersion"]
 
 
 def is_older(object: Object, other: Object) -> bool:

@@ -11,7 +11,7 @@ from headrace.controller.cluster_cache import ClusterCache, UnitCache
 from headrace.controller.events import EventRecorder
 from headrace.controller.flow_writer import FlowWrites
 from headrace.controller.target_topics import FlowName
-from headrace.k8s import ChangeType, Client, Conflict, Expired, Kind, Object, Objects, WatchEvent
+from headrace.k8s import ChangeType, Client, Conflict, Kind, Object, Objects, WatchEvent
 from headrace.k8s.kinds import FLOW as FLOW_KIND
 from headrace.k8s.kinds import TASK
 
@@ -25,12 +25,10 @@ class Watched:
         self.units, self.events = list(units), asyncio.Queue[tuple[str, Object]]()
         self.flows: Objects = []
         self.flow_lists = 0
-        self.forgets_flows = asyncio.Event()
-        """Event that ends the watch over flows with 410 Gone."""
 
     async def list_versioned(self, kind: Kind, *_: Any, **__: Any) -> tuple[Objects, str]:
         self.flow_lists += kind is FLOW_KIND
-        return {TASK: self.units, FLOW_KIND: list(self.flows)}.get(kind, []), "1"
+        return {TASK: self.units, FLOW_KIND: list(self.flows)}.get(kind, []), "100"
 
     async def get(self, kind: Kind, namespace: str, name: str) -> Object | None:
         return next((unit for unit in self.units if unit["metadata"]["name"] == name), None)
@@ -42,10 +40,6 @@ class Watched:
         yield "CONNECTED", {}
         while kind is TASK:
             yield await self.events.get()
-        if kind is FLOW_KIND:
-            await self.forgets_flows.wait()
-            self.forgets_flows.clear()
-            raise Expired("too old")
         await asyncio.Event().wait()
 
 
@@ -77,7 +71,9 @@ def run(test: Callable[[Seen], Awaitable[None]], *units: Object) -> None:
     @asynccontextmanager
     async def watching() -> AsyncIterator[Seen]:
         watched, wanted = Watched(*units), list[FlowName]()
-        cache = ClusterCache(cast(Client, watched), None, lambda name, _: wanted.append(name))
+        cache = ClusterCache(
+            cast(Client, watched), None, lambda name, _: wanted.append(name), list_every_s=0.01
+        )
         running = asyncio.create_task(cache.run())
         await until(lambda: cache.is_complete)
         yield Seen(cache, watched, wanted)
@@ -91,9 +87,8 @@ def run(test: Callable[[Seen], Awaitable[None]], *units: Object) -> None:
 
 
 async def relist_flows(seen: Seen, *flows: Object) -> None:
-    """Let the list contain these flows after a time without a watch."""
+    """Let the next list contain these flows."""
     seen.watched.flows, before = list(flows), seen.watched.flow_lists
-    seen.watched.forgets_flows.set()
     await until(lambda: seen.watched.flow_lists > before)
 
 

@@ -31,12 +31,25 @@ def scrape(registry: CollectorRegistry) -> dict[str, Samples]:
     return found
 
 
+class Reconciled:
+    """Objects that an operator with three objects in its queue reconciles."""
+
+    def __init__(self, *objects: Object) -> None:
+        self._objects = objects
+
+    def objects(self) -> tuple[Object, ...]:
+        return self._objects
+
+    def queue_length(self) -> int:
+        return 3
+
+
 def seen(*objects: Object) -> dict[str, Samples]:
     registry = CollectorRegistry()
     metrics = OperatorMetrics(registry, lambda: True)
     flows = [one for one in objects if one["kind"] == "ReplicationFlow"]
     tests = [one for one in objects if one["kind"] == "MirrorTest"]
-    metrics.lead(lambda: flows, lambda: tests, {"ReplicationFlow": lambda: 3})
+    metrics.lead(Reconciled(*flows), Reconciled(*tests))
     return scrape(registry)
 
 
@@ -167,7 +180,8 @@ def test_every_metric_that_is_described_is_served() -> None:
     status = {"tasks": {"total": 1}, "lag": {}, "sourceWrites": [write]}
     latency = {"p50": 1, "p99": 1, "p999": 1, "max": 1}
     test = a_test("once", "Passed", counts={"acknowledged": 1}, latencyMs=latency)
-    metrics.lead(lambda: [flow(status)], lambda: [test], {"ReplicationFlow": lambda: 3})
+    metrics.lead(Reconciled(flow(status)), Reconciled(test))
     found = scrape(registry)
     assert [name for name, samples in found.items() if not samples] == []
-    assert found["headrace_reconcile_queue_length"] == {("ReplicationFlow",): 3}
+    queued = {("ReplicationFlow",): 3, ("MirrorTest",): 3}
+    assert found["headrace_reconcile_queue_length"] == queued

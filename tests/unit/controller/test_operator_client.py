@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from headrace.controller import operator
+from headrace.controller import access, operator
 from headrace.errors import HeadraceError
 from headrace.k8s import POD, Forbidden, Kind, Unavailable
 
@@ -57,7 +57,7 @@ class BusyApiServer:
 def test_an_overloaded_api_server_is_a_warning_whose_end_is_logged() -> None:
     client: Any = BusyApiServer(POD, Unavailable("the API server answers 429"))
     with capture_logs() as lines:
-        asyncio.run(operator.wait_for_flows(client, None, with_tests=False, retry_s=0))
+        asyncio.run(access.wait_for_flows(client, (None,), with_tests=False, retry_s=0))
     assert [(line["log_level"], line["event"]) for line in lines] == [
         ("warning", "cannot list all kinds of objects; it tries again"),
         ("info", "lists all kinds of objects"),
@@ -67,10 +67,10 @@ def test_an_overloaded_api_server_is_a_warning_whose_end_is_logged() -> None:
 def test_a_missing_permission_of_another_kind_is_an_error_and_does_not_stop_the_start() -> None:
     client: Any = BusyApiServer(POD, Forbidden("may not list pods"))
     with capture_logs() as lines:
-        asyncio.run(operator.wait_for_flows(client, None, with_tests=False, retry_s=0))
+        asyncio.run(access.wait_for_flows(client, (None,), with_tests=False, retry_s=0))
     assert [line["log_level"] for line in lines] == ["error"]
 
 
 def test_flows_are_reconciled_although_another_kind_stays_unavailable() -> None:
     client: Any = BusyApiServer(POD, Unavailable("the API server answers 500"), times=1000)
-    asyncio.run(operator.wait_for_flows(client, None, with_tests=False, retry_s=0))
+    asyncio.run(access.wait_for_flows(client, (None,), with_tests=False, retry_s=0))
