@@ -27,18 +27,15 @@ from headrace.api.conditions import (
 from headrace.api.flow import (
     DeliveryMode,
     FlowState,
-    Lag,
-    LastValid,
     OnDataLoss,
     OnRecordError,
     Policy,
     RecordErrorAction,
     ReplicationFlow,
     ReplicationFlowSpec,
-    ReplicationFlowStatus,
-    TaskCounts,
     read_at_start,
 )
+from headrace.api.flow_status import Lag, LastValid, ReplicationFlowStatus, TaskCounts
 from headrace.api.labels import (
     COMMIT_INTERVAL_ANNOTATION,
     COMPONENT_LABEL,
@@ -78,14 +75,16 @@ from headrace.api.meta import (
 from headrace.api.mirror_test import (
     Budgets,
     ConcurrencyPolicy,
-    LatencyMs,
     MirrorTest,
-    MirrorTestCounts,
-    MirrorTestPhase,
     MirrorTestSpec,
-    MirrorTestStatus,
     Partitioning,
     Rehearsal,
+)
+from headrace.api.mirror_test_status import (
+    LatencyMs,
+    MirrorTestCounts,
+    MirrorTestPhase,
+    MirrorTestStatus,
     Verdict,
 )
 from headrace.api.model import Model, dump

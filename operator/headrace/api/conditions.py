@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import Flag, auto
 
-from headrace.api.flow import ReplicationFlowStatus
+from headrace.api.flow_status import ReplicationFlowStatus
 from headrace.api.meta import Condition, ConditionStatus, ConditionType, Reason
-from headrace.api.mirror_test import MirrorTestStatus
+from headrace.api.mirror_test_status import MirrorTestStatus
 
 
 class Reporter(Flag):

@@ -6,7 +6,8 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field
 
-from headrace.api.flow import FlowState, Lag, ReplicationFlow
+from headrace.api.flow import FlowState, ReplicationFlow
+from headrace.api.flow_status import Lag
 from headrace.api.meta import API_VERSION, Conditions, ConditionType, ObjectMeta, Reason
 from headrace.api.model import Count, Model, Name, Rule, Text, Timestamp, dump
 from headrace.api.partitions import TopicPartition, TopicPartitions, parse_ranges
