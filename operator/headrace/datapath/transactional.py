@@ -87,9 +87,11 @@ class InTransactions(Translating):
         with state.lock:
             if state.broken is not None:
                 raise state.broken
+            if self._commits is None:  # the loop's thread has not opened the first partition yet
+                return None
             if state.stage is TransactionStage.COPYING:
                 state.enter(TransactionStage.CUTTING)
-                run_in(self._parts.loop, self._opened.cut())
+                run_in(self._parts.loop, self._commits.cut())
             if state.stage is not TransactionStage.CUT:
                 return None
             reached = self._parts.reached

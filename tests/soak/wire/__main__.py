@@ -116,13 +116,19 @@ def _soak(time_s: float, seed: int, rate: int, folder: Path, console: Console) -
 
 
 def _behind(watch: ConditionWatch) -> list[str]:
-    """Wait until all is copied, and return the flows that do not catch up."""
+    """Wait until all is copied, and return the flows that do not catch up.
+
+    A flow that has caught up once counts as caught up. Its lag can rise again for a moment, because
+    heartbeats are still written.
+    """
     deadline = time.monotonic() + CAUGHT_UP_S
+    behind = list(watch.statuses)
     while True:
         behind = [
             flow
-            for flow, status in watch.statuses.items()
-            if not is_ready(status) or (status.get("lag") or {}).get("records") != 0
+            for flow in behind
+            if not is_ready(status := watch.statuses[flow])
+            or (status.get("lag") or {}).get("records") != 0
         ]
         stopped = all(DATA_LOSS in conditions_of(watch.statuses[flow]) for flow in behind)
         if stopped or time.monotonic() > deadline:

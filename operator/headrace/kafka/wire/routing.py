@@ -54,7 +54,13 @@ class _Asking(Generic[T]):
     failed: dict[TopicPartition, HeadraceError] = field(default_factory=dict)
 
     def take(self, results: Results[T]) -> None:
+        """Take the results of a response, without those of partitions that were not requested.
+
+        A damaged request or response can name another partition.
+        """
         for at, code, answer in results:
+            if at not in self.open:
+                continue
             if code is ErrorCode.none:
                 self.found[at] = answer
                 self.open.pop(at, None)
@@ -219,6 +225,8 @@ async def _once(cluster: ClusterClient, groups: Collection[str], ask: Ask[T]) ->
     connection = await cluster.any_connection()
     at: dict[int, list[str]] = {}
     for one in await find_coordinators(connection, _GROUP, groups):
+        if one.key not in found:  # the request or the response was damaged
+            continue
         if one.error_code is ErrorCode.none:
             at.setdefault(one.node_id, []).append(one.key)
         else:
@@ -226,7 +234,7 @@ async def _once(cluster: ClusterClient, groups: Collection[str], ask: Ask[T]) ->
             found[one.key] = refusal(one.error_code, tried)
     asked = [start(_ask_coordinator(cluster, node, those, ask)) for node, those in at.items()]
     for reply in asked:
-        found |= await reply
+        found |= {group: answer for group, answer in (await reply).items() if group in found}
     return found
 
 

@@ -1,7 +1,9 @@
 """A lane's transactions at their coordinator: requests that are repeated, awaited or abandoned."""
 
 from collections.abc import Callable, Iterator
-from typing import Any
+from threading import Lock
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from kio.schema.add_partitions_to_txn.v3 import response as additions
@@ -26,6 +28,9 @@ from support.patience import WITHIN_S
 from headrace.api import ClusterAccess, ClusterSpec, TopicPartition
 from headrace.datapath import transactions
 from headrace.datapath.commit import LaneTransactions
+from headrace.datapath.delivery import LaneParts
+from headrace.datapath.transactional import InTransactions
+from headrace.datapath.transactions import TransactionStage
 from headrace.errors import HeadraceError, Retriable
 from headrace.kafka.wire import ClusterClient, EventLoop, start
 from headrace.replication import OwnerProducer
@@ -197,3 +202,10 @@ def test_what_is_not_in_the_transaction_is_not_sent(loop: EventLoop, target: Fak
     assert target.logs[0].values == [b"a"] * 2
     assert target.logs[1].values == [b"x"] * 2
     appending.close()
+
+
+def test_nothing_is_cut_before_the_loop_has_opened_a_partition() -> None:
+    state = SimpleNamespace(lock=Lock(), broken=None, stage=TransactionStage.COPYING)
+    mode = InTransactions(cast(LaneParts, SimpleNamespace(state=state)))
+    assert mode.cut() is None
+    assert state.stage is TransactionStage.COPYING
