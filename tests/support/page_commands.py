@@ -94,6 +94,7 @@ COMMANDS: dict[str, dict[str, str]] = {
         "headrace test": _LOCAL,
     },
     "docs/benchmarks.md": {
+        "make bench-audit": NotRun("It takes hours on an idle machine."),
         "make bench-mirror": NotRun("It takes up to 90 minutes on an idle machine."),
     },
     "docs/checkpoints.md": {

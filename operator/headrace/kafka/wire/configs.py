@@ -29,7 +29,7 @@ class ConfigOwner(IntEnum):
     BROKER = 4
 
 
-class Setting(NamedTuple):
+class ConfigEntry(NamedTuple):
     """A setting in effect."""
 
     value: str | None
@@ -38,7 +38,7 @@ class Setting(NamedTuple):
     """Whether it was set for the topic itself, not for the broker or the cluster."""
 
 
-Settings = dict[str, Setting]
+Settings = dict[str, ConfigEntry]
 """Settings by name."""
 
 
@@ -81,5 +81,6 @@ def _result(one: DescribeConfigsResult, what: str) -> Settings | HeadraceError:
     if one.error_code is not ErrorCode.none:
         return refusal(one.error_code, what.format(one.resource_name))
     return {
-        entry.name: Setting(entry.value, entry.config_source == _OF_TOPIC) for entry in one.configs
+        entry.name: ConfigEntry(entry.value, entry.config_source == _OF_TOPIC)
+        for entry in one.configs
     }
