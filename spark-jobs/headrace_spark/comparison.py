@@ -100,7 +100,7 @@ def summaries_frame(spark: SparkSession, manifest: LoadManifest) -> DataFrame:
 
 
 def _between(stream: Stream) -> Iterator[tuple[int, int]]:
-    """Yield the ranges of a stream's sequence numbers that did not fail."""
+    """Yield the ranges of a stream's sequence numbers between those that failed."""
     first = 0
     for failed_first, failed_last in stream.failed:
         if first < failed_first:

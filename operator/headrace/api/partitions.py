@@ -391,7 +391,7 @@ def checkpoints_topic(source_alias: str, separator: str) -> str:
 
 
 def connect_offsets_topic(source_alias: str) -> str:
-    """Return the topic of MirrorMaker 2's offsets in dedicated mode, for every separator."""
+    """Return MirrorMaker 2's offsets topic in dedicated mode. No separator changes its name."""
     return f"mm2-offsets.{source_alias}.internal"
 
 

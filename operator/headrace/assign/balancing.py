@@ -9,7 +9,8 @@ from headrace.assign.draft import Balance, group
 def even_counts(balance: Balance) -> None:
     """Move tasks from drivers with too many tasks to drivers with too few.
 
-    Tasks move from drivers with a high load to drivers with a low load.
+    Of the former, the driver with the highest load gives first. Of the latter, the driver with the
+    lowest load receives first.
     """
     gives, takes = _imbalance(balance)
     loads = balance.draft.loads

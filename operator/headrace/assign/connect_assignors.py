@@ -130,9 +130,9 @@ class IncrementalCooperative:
         self._previous_revocation = ConnectorsAndTasks()
         self._previous_members: frozenset[DriverName] = frozenset()
         self._candidates: dict[DriverName, None] = {}
-        """Workers that had no units while a delay ran.
+        """Workers that had no units while the leader waited for a lost worker.
 
-        One of them is probably the lost worker after a restart.
+        One of them is probably that worker, which has restarted.
         """
         self._scheduled_ms = 0
         """Time at which the delay ends, or 0 if none is running."""

@@ -1,4 +1,4 @@
-"""Placement of standbys, by load and away from other copies' racks (KIP-441, KIP-708)."""
+"""Placement of standbys, in other racks and on drivers with few tasks (KIP-441, KIP-708)."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -14,9 +14,9 @@ def place_standbys(
 ) -> dict[DriverName, frozenset[TaskId]]:
     """Return the standbys of each driver, as many for each stateful task as its flow requires.
 
-    A standby is never on its task's driver. Drivers in other racks than the existing copies are
-    preferred, then drivers that had a copy before, then drivers with the fewest tasks. If there are
-    too few drivers, there are fewer standbys.
+    A standby is never on its task's driver. Drivers in other racks than the task and its other
+    standbys are preferred, then drivers that had one of them before, then drivers with the fewest
+    tasks. If there are too few drivers, there are fewer standbys.
     """
     names = sorted(state.drivers)
     per_flow = {flow: of.standbys for flow, of in state.flows.items()}
@@ -100,11 +100,11 @@ class _Placement:
         self._duties[driver] += 1
 
     def _collisions(self, task: TaskId, rack: str | None) -> int:
-        """Return the number of a task's copies in a rack, or 0 if the rack is unknown."""
+        """Return the number of a rack's drivers that have a task, or 0 if the rack is unknown."""
         return sum(rack is not None and rack == self._racks[copy] for copy in self._copies[task])
 
     def _fewest(self, task: TaskId) -> int:
-        """Return the lowest number of collisions that another copy can have."""
+        """Return the lowest number of collisions that another standby can have."""
         taken = Counter(self._racks[copy] for copy in self._copies[task])
         return min(
             self._collisions(task, where)
@@ -113,7 +113,7 @@ class _Placement:
         )
 
     def _choose(self, task: TaskId) -> int:
-        """Return the driver for another copy of a task.
+        """Return the driver for another standby of a task.
 
         Drivers with the fewest collisions are preferred, then drivers with the fewest tasks.
         """

@@ -67,9 +67,8 @@ class Chaos:
     """Runs the chaos steps in order.
 
     A step waits until the flow has recovered from the previous fault, and until that fault has
-    ended. A step that starts a broker does not wait, because only this step ends the fault. A step
-    that runs a command does not wait either, because it may start what the previous command
-    stopped.
+    ended. A step that starts a broker does not wait, because only this step ends that fault. A step
+    that runs a command does not wait, because it may start what the previous command stopped.
     """
 
     def __init__(

@@ -62,10 +62,7 @@ class LocalInjector:
         return self._replaced(rolled, frozenset(rolled["drivers"]))
 
     def _replaced(self, changed: Mapping[str, Any], old: Collection[str]) -> Injection:
-        """Return an injection that ends when the units run on new drivers.
-
-        ``old`` are the drivers that must not run afterwards.
-        """
+        """Return an injection. The flow has recovered when it runs without the ``old`` drivers."""
         return Injection(
             at_ms=changed["timeMs"], recovered=lambda: self._settled(changed["size"], old)
         )

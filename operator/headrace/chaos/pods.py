@@ -40,7 +40,7 @@ from headrace.k8s import (
 
 _DRIVER_CONTAINER = "driver"
 _MARGIN_S = 3.0
-"""Minimum time between the duration of a freeze and each of its limits.
+"""Minimum distance in seconds of a freeze from the Lease's duration and the probe's patience.
 
 Signals and polls take a moment.
 """
@@ -118,8 +118,8 @@ def freeze_s(lease_s: int, pod: Object) -> float:
     """Return the time, in s, for which to freeze a driver.
 
     It is halfway between the duration of the driver's Lease and the patience of its liveness probe.
-    A shorter freeze has no effect, and during a longer one the kubelet kills the driver. Raise
-    ``InvalidSpec`` if there is too little time between the two.
+    A freeze within the Lease has no effect. After the probe's patience, the kubelet kills the
+    driver. Raise ``InvalidSpec`` if there is too little time between the two.
     """
     probe = driver_container(pod)["livenessProbe"]
     patience_s = float(probe["periodSeconds"] * probe["failureThreshold"])
@@ -155,7 +155,7 @@ The image is already on the node. If the limit is exceeded, the error contains t
 """
 _POLL_S = 0.2
 _SURE_S = 2.0
-"""Time in which a program that finds no process to signal has ended."""
+"""A program that finds no process to signal ends within this time, in seconds."""
 
 _Condition = Callable[[Object], bool]
 
@@ -218,7 +218,7 @@ async def _add(client: Client, pod: Object, arguments: Sequence[str]) -> str:
 
 
 async def _wait(client: Client, pod: Object, container: str, holds: _Condition) -> Object:
-    """Return the state of a container that runs or has ended, once ``holds`` accepts it."""
+    """Wait until ``holds`` accepts the state of a started container, and return that state."""
     name, namespace = pod["metadata"]["name"], pod["metadata"]["namespace"]
     deadline, waits = time.monotonic() + _TIMEOUT_S, ""
     while time.monotonic() < deadline:
@@ -276,8 +276,8 @@ class PodInjector:
     def inject(self, step: ChaosStep) -> Injection:
         """Inject the fault of a step.
 
-        Wait until no unit moves, for the response of the API server, and until the kubelet has
-        started a container. Each may take up to a minute.
+        Wait until no unit moves, until the API server responds, and until the kubelet has started a
+        container, for up to a minute each.
         """
         injection: Injection = self._run(_STEPS[step.action](self, step))
         return injection
@@ -386,7 +386,7 @@ class PodInjector:
         return Injection(at_ms, recovered)
 
     async def _who_led(self) -> str | None:
-        """Return the value of the annotation that requests the end of the operator.
+        """Return the value of the annotation that requests the leading operator to end itself.
 
         It is None before the request, and then empty. Later it contains the name of the operator
         that ended, and finally also the name of the next leader.
@@ -398,9 +398,9 @@ class PodInjector:
         return names
 
     async def _read_when_stable(self) -> FlowSnapshot:
-        """Read the flow when no unit moves. Otherwise the units that a fault moves are unknown.
+        """Wait until no unit moves, and read the flow.
 
-        Raise ``GaveUp`` if units still move after a minute.
+        While units move, the units that a fault moves are unknown. Raise ``GaveUp`` after a minute.
         """
 
         async def stable() -> FlowSnapshot:
@@ -445,7 +445,7 @@ POD_ACTIONS = frozenset(_STEPS)
 def _has_ended(pod: Object) -> bool:
     """Return True if a pod has ended, for example by eviction.
 
-    Its Deployment has replaced such a pod and does not delete it.
+    Its Deployment has replaced it, but does not delete it.
     """
     return pod.get("status", {}).get("phase") in ("Succeeded", "Failed")
 

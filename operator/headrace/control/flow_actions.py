@@ -59,8 +59,8 @@ def answer_pauses(
 ) -> Answer:
     """Return the response to a change of pauses.
 
-    It contains whether anything has changed since ``before``, the number of the flow's partitions
-    that ``partitions`` matches, and the current pauses.
+    It says whether the pauses differ from ``before``, how many partitions of the flow match
+    ``partitions``, which partitions are paused now, and the flow's state.
     """
     packed = [
         item

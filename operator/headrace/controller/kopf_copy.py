@@ -46,7 +46,7 @@ class KopfCopy(ObjectCopy):
         (self._drop if deleted else self._put)(object)
 
     async def run(self) -> None:
-        """List periodically, and retry after every error. Never returns."""
+        """List the objects at intervals, and retry after every error. Never returns."""
         backoff = Backoff(_FIRST_BACKOFF_S, _MAX_BACKOFF_S)
         while True:
             try:

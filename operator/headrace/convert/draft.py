@@ -65,7 +65,7 @@ class Draft:
     def stop(self, setting: Setting, sentence: str) -> None:
         """Set the flow's state to Stopped, and add a note with the reason.
 
-        The flow would otherwise copy differently than before.
+        The flow would otherwise copy differently than MirrorMaker 2.
         """
         self.put("state", "Stopped")
         self.note(setting, f"{sentence}. The flow is written with state: Stopped until then")

@@ -167,10 +167,9 @@ def _with_includes(file: Path, text: str, depth: int) -> Iterator[tuple[str, Set
 
 
 def _lines(text: str) -> Iterator[tuple[str, str, int, str]]:
-    """Yield the name, value and line of each setting, as ``java.util.Properties`` parses them.
+    """Yield name, value, line and raw value of settings, as ``java.util.Properties`` parses them.
 
-    The fourth item is the value as in the file if parsing drops a backslash from it. Otherwise it
-    is empty.
+    The raw value is empty unless parsing drops a backslash.
     """
     lines = enumerate(text.splitlines(), 1)
     for number, line in lines:

@@ -60,7 +60,7 @@ class Memory:
     def room(self, *, stuck: bool) -> int:
         """Return the size in bytes of one more request, or 0 if the request must wait.
 
-        ``stuck`` states that the lane waits only for partitions whose batches the target does not
+        ``stuck`` is True if the lane waits only for partitions whose batches the target does not
         accept.
         """
         free = (HARD_BYTES if stuck else SOFT_BYTES) - self.held_bytes

@@ -99,7 +99,7 @@ class Sink(Protocol):
         ...
 
     def damaged(self, at: TopicPartition, why: str) -> None:
-        """Receive the reason why a response for a partition was damaged. It is fetched again."""
+        """Receive the reason why a partition's data are damaged. The caller fetches them again."""
         ...
 
     def away(self, error: HeadraceError) -> None:

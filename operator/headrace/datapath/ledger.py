@@ -106,7 +106,7 @@ class Ledger(CommitLedger):
         self.bytes_in_flight += outgoing.payload_bytes
 
     def passed(self, offset: int, leader_epoch: int) -> None:
-        """Record that the source has nothing to copy below ``offset``, such as aborted records."""
+        """Record that nothing below ``offset`` is left to copy, for example after an abort."""
         if offset > self.position:
             self.position, self.leader_epoch = offset, leader_epoch
 

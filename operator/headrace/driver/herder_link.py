@@ -57,7 +57,7 @@ def _raise_error(answer: Mapping[str, Any]) -> None:
 
 
 class HerderLink:
-    """The driver's end of the connection: the Herder port for its Workers. Thread-safe."""
+    """The driver's end of the connection, and ``Herder`` of its Workers. Thread-safe."""
 
     def __init__(
         self, line: socket.socket, on_event: Callable[[Event], None], on_closed: Callable[[], None]

@@ -1,4 +1,4 @@
-"""Herder port on Kubernetes, where units are ReplicationTask objects."""
+"""Herder on Kubernetes, where units are ReplicationTask objects."""
 
 import asyncio
 import random
@@ -84,9 +84,8 @@ class EpochFence:
     ) -> None:
         """Raise the epochs of tasks while the split does not change.
 
-        One task is written now, so that an earlier connector, which reads before it writes, finds a
-        later one. The others follow one by one in the background. Raise errors as ``raise_now``
-        does.
+        One task is written now. An earlier connector reads before it writes, and therefore finds
+        the later epoch. The other tasks follow in the background. Raise errors as ``raise_now``.
         """
         lower = _lower(tasks, epoch)
         await self.raise_now(type, epoch, lower[:1])
@@ -159,7 +158,7 @@ _STALE_S = 5.0
 
 
 class Urgency(IntEnum):
-    """Urgency of a report, compared with the last written one."""
+    """Urgency of writing a report: not at all, when the unit has its turn, or at once."""
 
     NONE = 0
     FINE = 1
@@ -358,7 +357,7 @@ Callers have other work and must not wait for an unreachable API server at each 
 
 
 class KubernetesHerder:
-    """Herder port for the Workers' threads. Requests run on ``loop``, in another thread."""
+    """``Herder`` for the Workers' threads. ``loop``, in another thread, sends the requests."""
 
     def __init__(
         self, client: Client, loop: asyncio.AbstractEventLoop, flow: ReplicationFlow

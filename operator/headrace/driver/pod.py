@@ -146,7 +146,7 @@ class Pod:
     name: str
     """Name of the pod, which is also the driver's name."""
     uid: str | None
-    """Uid of the pod, so that its Lease is deleted with the pod."""
+    """Uid of the pod, which owns its Lease. If None, the flow owns the Lease."""
     ip: str
     """Address of health checks and metrics."""
     port: int

@@ -23,12 +23,11 @@ from headrace.driver.metrics import unit_samples
 from headrace.errors import Retriable
 from headrace.logs import get_logger
 
-# Full garbage collections at intervals, with the freed memory returned to the system. A librdkafka
-# client has threads and buffers, and is freed with the last reference to it. An error refers to the
-# frames that it passed, which may refer to the client and to the error. Only a full collection
-# frees such a cycle. Python starts one when the number of objects has grown by a quarter. It does
-# not count threads, and a driver that copies keeps few objects. glibc keeps freed memory between
-# used blocks. Without the trim, a driver stays as large as at its peak.
+# Full garbage collections at intervals. An error refers to the frames that it passed, which may
+# refer to the error and to a librdkafka client with its threads and buffers. Only a full collection
+# frees such a cycle. Python starts one only when the number of objects has grown by a quarter, and
+# a driver that copies keeps few objects. glibc keeps freed memory between used blocks. Without the
+# trim, a driver stays as large as at its peak.
 
 _INTERVAL_S = 20.0
 

@@ -2,8 +2,9 @@
 
 ``client`` connects and sends requests with timeouts, ``errors`` translates errors of the API
 server, and ``kinds`` contains the API paths and types of kinds. ``reflector`` keeps a local copy of
-objects. ``leases`` renews and observes Leases, and ``election`` elects a leader. ``in_force``
-decides which spec of a flow applies. ``managed_fields`` reads and changes the owners of fields.
+objects. ``leases`` renews and observes Leases, and ``election`` elects a leader.
+``last_valid_spec`` decides which spec of a flow applies. ``managed_fields`` reads and changes the
+owners of fields.
 """
 
 from headrace.k8s.client import (

@@ -141,7 +141,7 @@ def parse(type: type[Resource], object: Object) -> Resource:
 def parse_task(object: Object) -> ReplicationTask:
     """Parse a task, without its partitions if they are invalid.
 
-    A user may have written invalid partitions such as 5-2. The connector writes them again.
+    A user may have written invalid partitions, such as 5-2. The connector corrects them.
     """
     try:
         return parse(ReplicationTask, object)

@@ -1,8 +1,8 @@
-"""The spec of a flow that is in force: the current one, or the last valid one.
+"""The spec that a flow follows: its current spec, or the last valid one.
 
 An invalid edit must not stop a running flow. The operator keeps the last valid spec in memory.
-While the flow's spec is invalid, the flow's status also contains it (``lastValid``), so that
-another operator and new drivers can read it.
+While the current spec is invalid, the last valid one is also in the flow's status (``lastValid``),
+so that another operator and new drivers can read it.
 """
 
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from headrace.k8s.kinds import InvalidObject, Object, parse
 
 @dataclass(frozen=True)
 class InForce:
-    """A flow with the spec that is in force."""
+    """A flow with the spec that it follows, which is in force."""
 
     flow: ReplicationFlow
     generation: int | None
@@ -22,7 +22,7 @@ class InForce:
     error: str = ""
     """Reason why the object's current spec is not in force, or empty if it is."""
     is_complete: bool = True
-    """True if a user wrote this spec. False if invalid fields were removed from it."""
+    """False if invalid fields were removed from the user's spec."""
 
     @property
     def last_valid(self) -> LastValid | None:
@@ -33,7 +33,7 @@ class InForce:
 
 
 def read_in_force(object: Object, known: InForce | None) -> InForce:
-    """Return the spec in force of a flow. ``known`` is the previous result, or None.
+    """Return a flow with its spec in force. ``known`` is the previous result, or None.
 
     Raises:
         InvalidSpec: The object is invalid, and no valid spec of this flow is known.
@@ -74,9 +74,9 @@ def salvage(object: Object) -> InForce:
 
 
 def shown_flow(object: Object) -> ReplicationFlow:
-    """Return a flow with its spec in force, without its invalid fields if none is known.
+    """Return a flow with its spec in force. If none is known, remove the invalid fields.
 
-    Use the result only to show the flow, as for ``salvage``.
+    Use the result only to show the flow.
 
     Raises:
         InvalidSpec: The remaining fields are not a valid flow.

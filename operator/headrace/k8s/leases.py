@@ -7,9 +7,9 @@ starts, or that could not read, first observes for a full duration.
 That is not enough after an outage of the API server, which then processes the watches and renewals
 of all drivers at once. The holders that it serves last are as alive as the others. After
 ``restart``, no Lease therefore expires while others are still being renewed for the first time.
-Leases can expire again when all were renewed. They can also expire when none was renewed for a full
-duration, and for as long as the last renewal took. The same applies when the observer starts,
-because it may have ended together with the API server.
+Leases can expire again when all were renewed, or after a silence. The silence lasts a full
+duration, and at least as long as the time from the restart to the latest of these renewals. The
+same applies when the observer starts, because it may have ended together with the API server.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ Name = tuple[str, str]
 
 
 _MAX_RETURN_PERIODS = 10
-"""Number of durations after a restart after which Leases can expire in any case."""
+"""Number of durations from a restart until Leases can expire in any case."""
 _UNKNOWN_S = 6.0
 """Duration in seconds of a Lease that declares none and was not expected."""
 

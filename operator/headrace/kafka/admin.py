@@ -270,8 +270,8 @@ class ProducerAdmin(ClusterAdmin):
     ) -> dict[TopicPartition, tuple[ActiveProducer, ...]]:
         """Return the producers of each partition that answers.
 
-        A producer without a producer id is not known. Raise an error if no partition answers. It is
-        ``Fatal`` before Kafka 2.8, and without permission to read the topics.
+        Brokers do not know producers without a producer id. If no partition answers, raise an
+        error, which is ``Fatal`` before Kafka 2.8 and without permission to read the topics.
         """
 
         async def ask(

@@ -105,7 +105,7 @@ The client's time-outs end first, unless this process was frozen.
 """
 _POLL_S = 0.2
 _BELIEVED_S = 1.0
-"""Time for which no broker must be reachable before the request fails, in seconds.
+"""Time in seconds without a reachable broker after which a request fails.
 
 A host name may have several addresses, which are tried in turn, and the client retries a refused
 connection after 0.1 s.

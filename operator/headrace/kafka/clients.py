@@ -171,8 +171,8 @@ _IDLE_TIMEOUT_S = 20.0
 def open_member(cluster: ClusterAccess, group: str, topics: Iterable[str]) -> Consumer:
     """Create a consumer that joins ``group`` and does not commit by itself.
 
-    A group without a committed offset starts at the end, as applications do by default. If a
-    fail-over loses a group's offsets, the group therefore misses the existing records.
+    A group without a committed offset starts at the end, as applications do by default. A test
+    therefore finds a fail-over that loses offsets: the group misses the existing records.
     """
     settings = {
         "group.id": group,

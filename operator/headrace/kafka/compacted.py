@@ -101,7 +101,7 @@ class CompactedTopic:
         }
         producer = make_producer(self._cluster, settings)
         try:
-            # It ends the transaction of any earlier process, so that ``read`` is the last state.
+            # End the transaction of any earlier process, so that ``read`` returns the last state.
             producer.init_transactions(_TRANSACTION_S)
             if not is_current(self.read()):
                 return False

@@ -25,7 +25,8 @@ class Throttled(Retriable):
 class Throttle:
     """Delays that brokers have announced to one consumer. Thread-safe.
 
-    It must not be replaced because of its silence: the data in flight would be lost.
+    A silent consumer must not be replaced while it is throttled, because it would lose the data in
+    flight.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -48,7 +49,7 @@ class Throttle:
         return self._clock.monotonic() < self._until_s + _AFTER_S
 
     def error(self, tried: str, read: int, end: int) -> Throttled:
-        """Return an error about a reading of offsets below ``end``, of which ``read`` are read."""
+        """Return the error of a reader that has read ``read`` of ``end`` offsets."""
         return Throttled(
             f"could not {tried} yet, {read:,} of {end:,} offsets are read: a quota of the brokers "
             "(consumer_byte_rate) throttles this client"

@@ -55,7 +55,7 @@ class Assignment:
 
 
 def pins_in_force(pins: Mapping[TaskId, DriverName], pool: DriverPool) -> dict[TaskId, DriverName]:
-    """Return the pins whose driver may run units."""
+    """Return the pins (units that a user moved to a driver) whose driver may run units."""
     return {id: driver for id, driver in pins.items() if driver in pool.hosts}
 
 
@@ -87,7 +87,7 @@ def assign_unit(task: ReplicationTask, placement: Placement | None, pool: Driver
         over = pool.is_lost(holder.driver_name, holder.driver_incarnation)
         lost = holder.driver_incarnation if over else ""
     if not lost and placement.driver == spec.driver_name:
-        lost = spec.lost_incarnation  # without effect: do not write only to remove it
+        lost = spec.lost_incarnation  # it has no effect: do not write only to remove it
     return Assignment(task, placement.driver, placement.standbys, lost)
 
 

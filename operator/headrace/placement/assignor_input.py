@@ -94,9 +94,8 @@ def flow_configs(
 ) -> dict[str, FlowConfig]:
     """Return the settings of each flow.
 
-    A driver without units has just joined, and was started to get its share at once. The movement
-    budget limits moves between working drivers. Here it is at least the share of the drivers
-    without units.
+    The movement budget limits moves between working drivers. It is at least the share of drivers
+    without units, which have just joined and get their units at once.
     """
     idle = sum(not driver.active for driver in drivers)
     share = idle / len(drivers) if drivers else 0.0

@@ -98,7 +98,7 @@ class Rates:
 
 NO_DRIVER = "there is no driver: units wait for one"
 _REVIEW_INTERVAL_MS = 60_000
-"""Minimum time between moves for balance. Weights change without an event."""
+"""Maximum time in ms between two decisions, because weights change without an event."""
 _FIRST_RETRY_S, _LAST_RETRY_S = 1.0, 60.0
 """Initial and maximum delay before an assignor without a valid answer is called again."""
 
@@ -159,8 +159,8 @@ class Placer:
             drivers: Drivers that may have units, with name and rack. Their units are taken from
                 ``tasks``. Drivers that are lost or leaving are not included.
             now_ms: Time on a monotonic clock.
-            pins: Drivers to which units are pinned, as long as the driver is included. Other units
-                are balanced around them, but not in the round that moves one.
+            pins: Driver of each pinned unit. Pins to other drivers than ``drivers`` have no effect.
+                In a round that moves a pinned unit, no unit moves for balance.
             balance: True if units may move for balance. If False, only units without a driver get
                 one, whatever the assignor answers. A unit that has an error, or
                 ``ProgressNotStored``, is never moved for balance.

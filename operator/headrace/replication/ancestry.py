@@ -4,9 +4,9 @@ Each flow stores the ancestry of its copies on its target, in its progress topic
 own. They are in partition 0, so that a flow whose source is that cluster reads one partition only.
 
 A *hop* is the copy of one topic by one flow. A *line* is a path of hops that leads upstream from a
-topic, with the nearest hop first. A flow takes the lines of a copy over from its source: a line of
-its hop begins with a hop that writes its source topic. A line never returns to a topic that it
-contains already, therefore a hop that ends disappears from all lines.
+topic, with the nearest hop first. A flow reads the lines of a hop from its source: each begins with
+a hop that writes the source topic. A line never returns to a topic that it contains already,
+therefore a hop that ends disappears from all lines.
 
 **The rule.** A flow refuses a topic in two cases:
 
@@ -33,11 +33,11 @@ from typing import Any, NamedTuple, TypeVar
 from pydantic import TypeAdapter
 
 ENDED_MS = 600_000
-"""Time in ms after which a flow that has not renewed its record counts as ended. It is longer than
-most failures of all drivers of a flow, because such a flow resumes its copies."""
+"""Time in ms without a renewed record after which a flow counts as ended. It is longer than most
+failures of all drivers of a flow, after which the flow resumes."""
 GRACE_S = 30.0
-"""Time in seconds for which a flow counts after it stopped. Its source connector also stops when it
-moves to another driver."""
+"""Time in seconds for which a stopped flow still counts as running, because its source connector
+also stops when it moves to another driver."""
 _MAX_LINES, _MAX_LINE_LENGTH = 64, 64
 """Limits of a record's size. Real graphs of flows have few lines with few hops."""
 _PREFIX = b'{"ancestry_of_flow":'
@@ -65,7 +65,7 @@ class Hop:
     """Alias of the source in the flow, for messages."""
     target_alias: str
     since_ms: int
-    """Unix time in ms at which the flow selected the topic, since the flow runs."""
+    """Unix time in ms since which the flow selects the topic without having been stopped."""
     refused: bool = False
     """Whether the flow does not copy the topic, because of the rule."""
 
@@ -195,7 +195,7 @@ class AncestryTable:
         return [one for key, one in self.descents.items() if replace(key, topic="") in runs]
 
     def of_flow(self, flow: AncestryKey, now_ms: int) -> dict[str, Descent]:
-        """Return the stored hops of a flow by source topic. Without effect on ``active``.
+        """Return the stored hops of a flow by source topic. Does not change ``active``.
 
         Hops of a flow that was stopped are left out, because they become the youngest again.
         """
@@ -252,7 +252,7 @@ def judge_hop(hop: Hop, upstream: Iterable[Descent], selects: Callable[[str], bo
     """Apply the rule to a hop.
 
     Args:
-        hop: The hop. ``refused`` does not matter.
+        hop: Hop to judge. Its ``refused`` is ignored.
         upstream: Hops that write the source cluster, with their lines.
         selects: Returns True if the flow copies a source topic of that name.
     """

@@ -166,7 +166,7 @@ def announced(
         return StoredCheckpoint(wanted)
     if wanted == before.checkpoint:
         return before
-    if not readable:  # no offset was set since: the group has one of the earliest
+    if not readable:  # nothing was set since, so the group has one of the earliest
         return StoredCheckpoint(wanted, tuple(sorted(before.ours)[:2]))
     kept = held is not None and held in before.ours and held != wanted.target_offset
     return StoredCheckpoint(wanted, (held,) if held is not None and kept else ())

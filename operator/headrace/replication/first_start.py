@@ -104,7 +104,10 @@ class FirstStart:
         )
 
     def origin(self, name: str, topic_id: str, partition: int) -> Origin:
-        """Return the origin of a partition. ``topic_id`` is empty if the topic has none."""
+        """Return whether a partition existed, and was selected, when the flow first started.
+
+        ``topic_id`` is empty if the topic has none.
+        """
         # A topic keeps its entry without an id if its cluster is upgraded to Kafka 2.8.
         found = self._entries.get(_hash(name, topic_id)) or self._entries.get(_hash(name, ""))
         if found is None or partition >= found[0]:

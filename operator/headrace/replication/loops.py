@@ -96,7 +96,7 @@ def same_clusters(one: ReplicationFlow, other: ReplicationFlow) -> bool:
 def copied_by_both(
     one: ReplicationFlow, other: ReplicationFlow, topics: Iterable[str]
 ) -> frozenset[str]:
-    """Return the ``topics`` that both flows copy to the same topic of the same clusters."""
+    """Return the ``topics`` that both flows copy from one source to one topic of one target."""
     if not same_clusters(one, other):
         return frozenset()
     first, second = _direction(one), _direction(other)
@@ -135,7 +135,7 @@ def loop_of_patterns(there: ReplicationFlow, back: ReplicationFlow) -> TopicLoop
 
 
 _ROUNDS = 3
-"""Number of rounds in which a name grows until it is certain that it grows without end."""
+"""Number of rounds with a longer name after which it is certain to grow without end."""
 
 
 _MAX_STEPS = 10_000

@@ -146,8 +146,8 @@ class Heartbeat:
 STRETCH = "headrace.stretch"
 """Header of a sync that headrace wrote.
 
-Two consecutive syncs of a partition may have the same value and the same distance on both sides.
-Each record between them was then copied, without a gap in the offsets of either side. Without the
+If two consecutive syncs of a partition have the same value and the same distance on both sides,
+each record between them was copied, without a gap in the offsets of either side. Without the
 header, as in MirrorMaker 2's syncs, nothing is known about the records between them.
 """
 

@@ -47,8 +47,8 @@ class ContiguousRange(NamedTuple):
     stretch: int
     """Group number of the range.
 
-    Between two ranges with the same number, the target contains only records of that group,
-    including ranges that were forgotten. If the offsets of the two ranges have the same distance on
+    Between two ranges with the same number, the target contains only records of that group, some of
+    which may be in forgotten ranges. If the offsets of the two ranges have the same distance on
     both sides, there are no gaps between them.
     """
 
@@ -287,7 +287,7 @@ class OwnerProducer:
 
 @dataclass(frozen=True)
 class Confirmed:
-    """Offsets at the last time when the partition's topics were known to have the stored ids.
+    """Last offsets at which the partition's topics were known to have the stored ids.
 
     Later records may belong to topics that were created again.
     """
@@ -302,8 +302,8 @@ class TargetSeen:
     """End of a partition's acknowledged records on the target.
 
     While a leader of this epoch had the log, all records below the offset were acknowledged. If a
-    later leader's log ends this epoch at a lower offset, the target has lost records (KIP-320). Its
-    log may have grown past the offset since.
+    later leader's log ends this epoch at a lower offset, the target has lost records (KIP-320),
+    even if its log has grown past the offset since.
     """
 
     offset: int

@@ -357,7 +357,7 @@ _HALF_LIFE_S = 60.0
 It equals the time between two moves for balance, so that a short burst causes no move.
 """
 _KNOWN_AFTER_S = 5.0
-"""Minimum observation time of a rate in seconds. By default two polls are further apart."""
+"""Minimum observation time of a rate in seconds. With the default interval, two polls suffice."""
 
 
 @dataclass(frozen=True)

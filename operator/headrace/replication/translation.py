@@ -63,7 +63,7 @@ class OffsetMap:
         self.complete_from = complete_from
         self._most = most
         self._floor: int | None = None
-        """First offset of the target's log, if pairs were forgotten because of it."""
+        """Start of the target's log if pairs before it were forgotten, otherwise None."""
         self._sources, self._targets, self._records = array("q"), array("q"), array("q")
 
     def __len__(self) -> int:

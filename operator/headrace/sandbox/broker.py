@@ -173,7 +173,7 @@ class BrokerProcess:
 
     @property
     def _classes(self) -> Path:
-        """File with the classes that the JVM loaded if it had no class archive."""
+        """List of the classes that the JVM loaded. It is written only without a class archive."""
         return self.folder / "classes.txt"
 
     def _archive(self) -> ClassArchive:

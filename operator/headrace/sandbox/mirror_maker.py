@@ -22,7 +22,7 @@ _COPIES = (
     "offset.storage.replication.factor",
     "status.storage.replication.factor",
 )
-"""Settings whose default is 3 or the default of the brokers."""
+"""Replication factors, whose default is 3 or the brokers' default."""
 
 
 def settings(source: SandboxCluster, target: SandboxCluster, topics: str) -> dict[str, str]:

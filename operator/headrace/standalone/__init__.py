@@ -1,6 +1,6 @@
 """The process of ``headrace run``: a herder of local drivers.
 
-``herder`` holds the units (``task_store``), starts drivers (``fleet``), assigns units
+``herder`` stores the units (``task_store``), starts drivers (``fleet``), assigns units
 (``placement_loop``) and answers on the control socket (``control_handlers``).
 """
 

@@ -38,13 +38,13 @@ class DriverCalls:
     ) -> None:
         """Create the handler.
 
-        ``on_owner_changed`` receives the driver that a claimed or released unit is assigned to.
+        ``on_owner_changed`` receives the driver to which a claimed or released unit is assigned.
         """
         self._flow, self._store, self._fleet, self._placement = flow, store, fleet, placement
         self._on_owner_changed = on_owner_changed
         self._writers: dict[tuple[str, str], str] = {}  # flow by (target cluster id, topic)
         self.overdue: dict[str, set[str]] = defaultdict(set)
-        """Units that other drivers claimed before a live driver released them, by that driver."""
+        """Units that were claimed from a live driver before it released them, by that driver."""
 
     def answer(
         self, driver: DriverProcess, call: str, message: Mapping[str, Any]

@@ -107,7 +107,7 @@ _LINE_LIMIT = 64 << 20
 _RESPAWN_DELAY_S = 1.0
 _MAX_RESPAWN_DELAY_S = 30.0
 _HEALTHY_S = 10.0
-"""Time after which a driver did not fail at its start, in seconds. It is then replaced at once."""
+"""Running time in seconds after which a driver that ends is replaced without delay."""
 
 OnCall = Callable[[DriverProcess, str, Mapping[str, Any]], dict[str, Any]]
 
@@ -245,7 +245,7 @@ class Fleet:
             self.failure.set_exception(error)
 
     async def _spawn_and_serve(self) -> None:
-        """Start and serve one driver after another, in one place of the fleet."""
+        """Start and serve a driver. Replace it when it ends, as long as the fleet needs it."""
         backoff = Backoff(_RESPAWN_DELAY_S, _MAX_RESPAWN_DELAY_S, jitter=False)
         while not self._stopping:
             started = time.monotonic()
@@ -343,7 +343,7 @@ class Fleet:
 
 
 _LEASES_FROZEN = 2
-"""Duration of a freeze in leases. A driver is lost after one."""
+"""Duration of a freeze, as a multiple of the lease. A driver is lost after one lease."""
 
 
 class DriverFaults:

@@ -1,6 +1,6 @@
-"""The herder of ``headrace run``: holds units, and starts and watches local drivers.
+"""The herder of ``headrace run``.
 
-It has the tasks that the API server, Deployments and Leases have on Kubernetes. It holds the units
+It does what the API server, Deployments and Leases do on Kubernetes. It stores the units
 (``task_store``), starts the drivers (``fleet``), detects lost drivers by their heartbeats, and
 assigns units (``placement_loop``). It carries no data.
 """
@@ -39,7 +39,7 @@ _CONNECTORS = (
     TaskType.HEARTBEAT_CONNECTOR,
 )
 _STOP_TIMEOUT_S = 4.5
-"""Time limit for stopping the drivers, of the 5 s that a graceful stop may take."""
+"""Time limit for stopping the drivers in seconds, less than the 5 s of a graceful stop."""
 
 
 class StandaloneHerder:
@@ -188,7 +188,7 @@ class StandaloneHerder:
         self._placement.pin(task_id(task), driver)
 
     def change_spec(self, flow: str, **fields: Any) -> None:
-        """Change fields of a flow's spec. Drivers follow these fields while they run."""
+        """Change fields of a flow's spec that drivers apply without a restart."""
         known = self._flows[flow]
         spec = known.spec.model_copy(update=fields)
         generation = (known.metadata.generation or 0) + 1
@@ -204,7 +204,7 @@ class StandaloneHerder:
         self.change_spec(flow, **fields)
 
     def annotate(self, flow: str, annotation: str, value: str) -> None:
-        """Set an annotation of a flow. Drivers follow it while they run."""
+        """Set an annotation of a flow, and send it to the running drivers."""
         known = self._flows[flow]
         annotations = {**known.metadata.annotations, annotation: value}
         metadata = known.metadata.model_copy(update={"annotations": annotations})

@@ -131,7 +131,7 @@ class PlacementLoop:
         self._write(decision)
 
     def _stopped(self) -> frozenset[TaskId]:
-        """Return the units of stopped flows, without a watch. They run on no driver."""
+        """Return the units of all flows that must not run (``stopped_units``)."""
         flows = ((flow, self._store.of_flow(flow.metadata.name)) for flow in self._flows())
         return frozenset().union(*(stopped_units(flow, tasks) for flow, tasks in flows))
 

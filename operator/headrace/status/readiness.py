@@ -309,7 +309,7 @@ def _connector_starts(facts: FlowFacts) -> Readiness | None:
 
 
 def _failed_over(facts: FlowFacts) -> Readiness | None:
-    """Name a fail-over: units retry, but only a user can end it."""
+    """Return Stalled after a fail-over. Units retry, but only a user can end that state."""
     for task in facts.tasks:
         error = task.status.last_error
         if task.status.phase not in _SETTLED and error and error.reason == Reason.FAILED_OVER:
@@ -394,7 +394,7 @@ _CHECKS_OF_WATCH: tuple[Check, ...] = (
     _unit_not_ready,
     _watch_starts,
 )
-"""Checks of a stopped flow whose source is watched, with the watch as its only unit."""
+"""Checks of a stopped flow whose only unit is the watch of its source."""
 
 CHECKS: tuple[Check, ...] = (
     # Problems that prevent the flow from running.

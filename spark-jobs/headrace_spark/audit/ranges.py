@@ -196,7 +196,7 @@ def check(side: AuditedSide, ends: Offsets) -> None:
 
 
 def moved_start(side: AuditedSide) -> dict[TopicPartition, tuple[int, int]]:
-    """Return the old and the new first offset of the partitions that lost records since."""
+    """Return the old and the new first offset of partitions that have lost records of the range."""
     oldest = PatientAdmin(side.cluster).offsets(side.start, Position.EARLIEST)
     return {
         at: (start, oldest[at])

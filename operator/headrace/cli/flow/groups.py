@@ -24,9 +24,9 @@ def command(context: FlowContext, _: Flows | None) -> Document:
     """Show where each consumer group of FLOW would resume on the target now.
 
     The table has a line for each group and partition: the offset that the group has committed on
-    the source, the last checkpoint and its translation, and the number of source offsets between
-    them. The note says why there is no checkpoint, or only an earlier one. Share groups and Streams
-    groups, whose offsets are not translated, follow by name.
+    the source, the last checkpoint and its translation, and the number of source offsets from the
+    checkpoint to the committed offset. The note says why there is no checkpoint, or only an earlier
+    one. Below the table are the share groups and Streams groups that are not translated.
 
     The command contacts the brokers from this machine and changes nothing. If the source does not
     answer, it shows the checkpoints.

@@ -117,9 +117,9 @@ class SourceWatcher(ThreadedUnit):
         self._reverse.close()
 
     def _written(self, ends: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-        """Return the number of offsets after the fail-over of each partition that has some.
+        """Return the number of offsets after the fail-over, for each partition that has any.
 
-        All offsets of a topic count that was created, or created again, since.
+        If the topic was created, or created again, after the fail-over, all its offsets count.
         """
         begins = {at: _begin(self._stored.get(at)) for at in ends}
         differs = {at.topic for at, end in ends.items() if end != begins[at]}
@@ -130,7 +130,7 @@ class SourceWatcher(ThreadedUnit):
         return {at: more for at, end in ends.items() if (more := end - begins[at]) > 0}
 
     def _reverse_runs(self) -> bool:
-        """Return whether a flow has copied from the target into watched topics since then."""
+        """Return True if a flow copied from the target into watched topics after the fail-over."""
         if not self._reverse.exists():
             return False
         self._reverse.start()
@@ -145,7 +145,7 @@ class SourceWatcher(ThreadedUnit):
         )
 
     def _note(self, written: Mapping[TopicPartition, int], silent: Set[TopicPartition]) -> None:
-        """Keep the writes that were found, and those of partitions that did not answer now."""
+        """Store the writes that were found. Keep those of partitions that did not answer now."""
         grown = {
             at
             for at, offsets in written.items()

@@ -301,7 +301,7 @@ def _resolved(before: Progress | None) -> tuple[Loss, ...]:
 def store_beginnings(
     context: FlowContext, verb: str, beginnings: Mapping[TopicPartition, Beginning]
 ) -> None:
-    """Store where partitions begin, as claims with a higher epoch.
+    """Store the offsets at which partitions begin, as progress with the next epoch.
 
     Raises:
         Retriable: The target does not respond.

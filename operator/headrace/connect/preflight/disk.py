@@ -62,7 +62,7 @@ def check_disk(
 
 
 def _limits(settings: TopicSettings) -> dict[str, int]:
-    """Return the maximum size in bytes of a partition of each copy that retention limits."""
+    """Return the maximum size of a partition in bytes, for each copy with ``retention.bytes``."""
     limits = {}
     for topic, config in settings.target.items():
         known = config.in_effect

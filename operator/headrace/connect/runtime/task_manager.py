@@ -1,8 +1,7 @@
 """TaskManager of one flow on one driver, as in Kafka Streams, and its thread.
 
 Only the TaskLoop's thread calls the manager and the methods of its tasks. Other threads may read
-``tasks``, ``str()`` and the tasks' properties. ``assign`` adds and removes tasks. The loop repeats
-all other calls.
+``tasks``, ``str()`` and the tasks' properties. The loop calls the *steps of tasks* again and again.
 """
 
 import os

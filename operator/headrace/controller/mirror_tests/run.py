@@ -211,7 +211,7 @@ def metadata(run: TestRun, name: str) -> Object:
 
 
 def ready_by(file: str) -> Object:
-    """Return the readiness probe of a container that creates ``file`` when the load may start."""
+    """Return a readiness probe that succeeds once ``file`` exists: the load may then start."""
     return {"exec": {"command": ["test", "-f", file]}, "periodSeconds": 1}
 
 

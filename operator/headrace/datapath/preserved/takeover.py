@@ -402,7 +402,7 @@ def _offsets(
     return found | {at: one.offset for at, one in answers.found.items()}
 
 
-# Takeover of partitions with preserved offsets. No marker fences earlier owners, because it would
+# Take-over of partitions with preserved offsets. No marker fences earlier owners, because it would
 # occupy an offset. All owners append data with the same producer id and its sequence (see
 # ``owner``). The new owner raises the epochs of the transactional ids with which earlier owners
 # write markers.
@@ -411,7 +411,7 @@ log = get_logger(__name__)
 
 T = TypeVar("T")
 PAD_S = 10.0
-"""Time in seconds for which a takeover fills partitions before it reports their progress."""
+"""Maximum time in seconds that a take-over fills copies, before it reports how far they are."""
 _RAISE_EPOCHS = "raise the epochs of earlier owners on the target"
 
 

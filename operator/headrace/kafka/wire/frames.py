@@ -123,11 +123,11 @@ class FrameReader:
         self._limit_bytes = limit_bytes
         self._head = memoryview(bytearray(_HEAD_BYTES))
         self._head_bytes = 0
-        """Number of bytes in ``_head``: less than a size, between calls of ``received``."""
+        """Number of bytes in ``_head``. Between calls of ``received``, fewer than a size has."""
         self._frame: Frame | None = None
         """Response that does not end in ``_head`` and is not complete."""
         self.target = self._head
-        """Memory for the next bytes. It is never empty."""
+        """Memory for the next bytes. It always has room for at least one."""
 
     @property
     def inside(self) -> bool:

@@ -29,7 +29,7 @@ _TOPIC, _LITERAL, _READ, _ALLOW = i8(2), i8(3), i8(3), i8(3)
 
 
 async def unreadable(cluster: ClusterClient, topics: Collection[str]) -> set[str]:
-    """Return the topics that the principal may not read. The topics must not exist."""
+    """Return the topics that the principal may not read, of ``topics`` that do not exist."""
     wanted = [FetchPosition(None, 0, 0, max_bytes=1, topic=one) for one in topics]
     connection = await cluster.any_connection()
     response = await connection.send(fetch_call(wanted, max_wait_ms=0, min_bytes=0))
@@ -40,7 +40,7 @@ async def unreadable(cluster: ClusterClient, topics: Collection[str]) -> set[str
 
 
 async def unwritable(cluster: ClusterClient, topics: Collection[str]) -> set[str]:
-    """Return the topics that the principal may not write. The topics must not exist.
+    """Return the topics that the principal may not write, of ``topics`` that do not exist.
 
     If a topic was created in the meantime, the broker rejects the invalid batch.
     """

@@ -93,7 +93,7 @@ async def ask_leaders(
     Args:
         cluster: Client of the cluster.
         partitions: Partitions to request.
-        tried: Start of error messages.
+        tried: Name of the attempt, with which error messages begin.
         request: Returns the request for the partitions of a leader.
         results: Returns the results of a response.
         timeout_s: Time after which partitions without a result fail.

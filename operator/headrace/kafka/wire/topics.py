@@ -1,7 +1,7 @@
-"""Descriptions of topics, and deletions by topic id, which librdkafka does not support.
+"""Describes topics, and deletes topics by id.
 
-librdkafka 2.16.0 can describe topics, but it ends the process (SIGSEGV) if a response names a topic
-that was not requested, for example because one bit was flipped.
+librdkafka cannot delete by id. Version 2.16.0 can describe topics, but ends the process (SIGSEGV)
+if a response names a topic that was not requested, for example because one bit was flipped.
 """
 
 from collections.abc import Collection, Container, Mapping

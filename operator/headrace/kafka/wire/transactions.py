@@ -83,8 +83,8 @@ class Transactions:
     ) -> None:
         """Create a client for one transactional id.
 
-        ``again_s`` is the initial delay before a request is repeated that the coordinator could not
-        process yet. The delay increases each time.
+        If the coordinator cannot process a request yet, it is repeated after ``again_s``. The delay
+        increases each time.
         """
         self._cluster, self._again_s = cluster, again_s
         self.id = transactional_id
