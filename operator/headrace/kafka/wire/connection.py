@@ -18,7 +18,6 @@ from headrace.kafka.wire.protocol import (
     COMPARES_EPOCHS,
     FETCH,
     SINCE,
-    SIZE,
     SPOKEN,
     Buffer,
     Call,
@@ -106,8 +105,6 @@ class Connection:
         self._waiting: deque[_Request[Any]] = deque()
         self._in_flight: deque[_Request[Any]] = deque()
         self._out: deque[Buffer] = deque()
-        self._out_bytes = 0
-        """Total size of the buffers in ``_out``."""
         self._held = self._probing = False
         self._received_s = loop.now_s()
         """Time at which the last bytes were received."""
@@ -256,7 +253,6 @@ class Connection:
             self._deadline.cancel()
         self._reader.discard()
         self._out.clear()
-        self._out_bytes = 0
         begun, waiting = self._in_flight, self._waiting
         self._in_flight, self._waiting = deque(), deque()
         self._closed(self)
@@ -293,22 +289,19 @@ class Connection:
     def _receive(self) -> None:
         reader, receive = self._reader, self._transport.receive
         for _ in range(_MAX_READS_PER_TURN):
-            room = reader.target
-            if (count := receive(room)) is None:
+            if (count := receive(reader.target)) is None:
                 return
             self._received_s = self._loop.now_s()
             if count == 0:
                 self._end("was closed by the broker" + " in mid-response" * reader.inside)
                 return
-            for frame in reader.received(count):
+            if (frame := reader.received(count)) is not None:
                 if not self._in_flight:
                     frame.release()
                     raise Garbled("a response came to no request")
                 self._answer(self._in_flight[0], frame)
                 if self.closed_by is not None:
                     return
-            if count < len(room) and self._transport.short_reads_end:
-                return
         self._loop.call_from_thread(lambda: self._ready(READ) if self.closed_by is None else None)
 
     def _answer(self, request: _Request[Any], frame: Any) -> None:
@@ -351,7 +344,6 @@ class Connection:
         header = self._headers.request(request.call.api_key, encoded, request.correlation_id)
         self._out.append(header)
         self._out.extend(filter(len, encoded.body))
-        self._out_bytes += SIZE.unpack_from(header)[0] + SIZE.size
 
     def _flush(self) -> None:
         out = self._out
@@ -362,10 +354,6 @@ class Connection:
                 self._end(f"broke: {error}")
                 return
             if sent is None:
-                break
-            self._out_bytes -= sent
-            if not self._out_bytes:
-                out.clear()
                 break
             while sent:
                 part = out.popleft()

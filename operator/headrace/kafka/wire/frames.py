@@ -6,7 +6,6 @@ access.
 
 import struct
 from collections import deque
-from collections.abc import Iterator
 
 from headrace.kafka.wire.errors import Garbled
 
@@ -19,9 +18,6 @@ and a Fetch response has at most the requested ``max_bytes`` plus one batch.
 
 _SIZE = struct.Struct(">i")
 _SMALL_BYTES = 1 << 14  # smaller buffers are not kept
-_HEAD_BYTES = 1 << 12
-"""Size of the memory for small responses and for the start of large ones, so that one system call
-reads a whole small response."""
 
 
 class Buffers:
@@ -121,62 +117,45 @@ class FrameReader:
     def __init__(self, buffers: Buffers, limit_bytes: int = MAX_RESPONSE_BYTES) -> None:
         self._buffers = buffers
         self._limit_bytes = limit_bytes
-        self._head = memoryview(bytearray(_HEAD_BYTES))
-        self._head_bytes = 0
-        """Number of bytes in ``_head``. Between calls of ``received``, fewer than a size has."""
+        self._prefix = bytearray(_SIZE.size)
         self._frame: Frame | None = None
-        """Response that does not end in ``_head`` and is not complete."""
-        self.target = self._head
+        self.target = memoryview(self._prefix)
         """Memory for the next bytes. It always has room for at least one."""
 
     @property
     def inside(self) -> bool:
         """True if a response has begun and is not complete."""
-        return self._frame is not None or self._head_bytes > 0
+        return self._frame is not None or len(self.target) < _SIZE.size
 
-    def received(self, count: int) -> Iterator[Frame]:
-        """Process ``count`` bytes that were written to ``target``, and yield completed responses.
+    def received(self, count: int) -> Frame | None:
+        """Process ``count`` bytes that were written to ``target``, and return a completed response.
 
-        Raise ``Garbled`` for an impossible size, before any memory is allocated.
+        Return None if the response is not complete. Raise ``Garbled`` for an impossible size,
+        before any memory is allocated.
         """
-        if (frame := self._frame) is None:
-            yield from self._in_head(self._head_bytes + count)
-            return
         self.target = self.target[count:]
-        if not self.target:
-            self._frame, self.target = None, self._head
-            yield frame
-
-    def _in_head(self, end: int) -> Iterator[Frame]:
-        head, place = self._head, 0
-        while end - place >= _SIZE.size:
-            (size,) = _SIZE.unpack_from(head, place)
-            frame = self._begun(size)
-            content = head[place + _SIZE.size : min(place + _SIZE.size + size, end)]
-            frame.view[: len(content)] = content
-            if len(content) < size:
-                self._head_bytes = 0
-                self._frame, self.target = frame, frame.view[len(content) :]
-                return
-            place += _SIZE.size + size
-            yield frame
-        self._head_bytes = end - place
-        head[: end - place] = head[place:end]
-        self.target = head[end - place :]
-
-    def _begun(self, size: int) -> Frame:
-        if not 4 <= size <= self._limit_bytes:
-            raise Garbled(
-                f"a response claims {size} bytes, of at most {self._limit_bytes}: is this a "
-                "listener of Kafka, with the same encryption as ours?"
-            )
-        if size <= _SMALL_BYTES:  # the pool does not keep such buffers
-            return Frame(None, bytearray(size), size)
-        return Frame(self._buffers, self._buffers.take(size), size)
+        if self.target:
+            return None
+        if self._frame is None:
+            (size,) = _SIZE.unpack(self._prefix)
+            if not 4 <= size <= self._limit_bytes:
+                raise Garbled(
+                    f"a response claims {size} bytes, of at most {self._limit_bytes}: is this a "
+                    "listener of Kafka, with the same encryption as ours?"
+                )
+            if size <= _SMALL_BYTES:  # the pool does not keep such buffers
+                self._frame = Frame(None, bytearray(size), size)
+            else:
+                self._frame = Frame(self._buffers, self._buffers.take(size), size)
+            self.target = self._frame.view
+            return None
+        frame, self._frame = self._frame, None
+        self.target = memoryview(self._prefix)
+        return frame
 
     def discard(self) -> None:
         """Release an incomplete response after the connection has ended."""
         if self._frame is not None:
             self._frame.release()
             self._frame = None
-        self._head_bytes, self.target = 0, self._head
+        self.target = memoryview(self._prefix)

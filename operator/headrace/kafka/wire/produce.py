@@ -266,19 +266,26 @@ def _flexible(
     names: Mapping[str, bytes],
 ) -> list[Buffer]:
     parts: list[Buffer] = []
-    header: Buffer
-    text = _compact(transactional_id) + _ACKS_TIMEOUT.pack(-1, timeout_ms)
+    records: Buffer
+    text = bytearray(_compact(transactional_id))
+    text += _ACKS_TIMEOUT.pack(-1, timeout_ms)
     text += uvarint(len(batches) + 1)
-    index = _INDEX.pack
     for topic, partitions in batches.items():
         text += (names[topic] if names else _compact(topic)) + uvarint(len(partitions) + 1)
         for partition, batch in partitions.items():
-            header, records = batch if isinstance(batch, tuple) else (b"", batch)
-            size = uvarint(len(header) + len(records) + 1)
-            parts += (b"".join((text, index(partition), size, header)), records)
-            text = b"\0"
+            if isinstance(batch, tuple):
+                header, records = batch
+                text += _INDEX.pack(partition) + uvarint(len(header) + len(records) + 1)
+                text += header
+            else:
+                records = batch
+                text += _INDEX.pack(partition) + uvarint(len(records) + 1)
+            parts.append(text)
+            parts.append(records)
+            text = bytearray(b"\0")
         text += b"\0"
-    parts.append(text + b"\0")
+    text += b"\0"
+    parts.append(text)
     return parts
 
 

@@ -138,8 +138,7 @@ SINCE = {
 """Kafka release that introduced a request, for requests that Kafka 2.4 does not serve."""
 
 _CORRELATION = struct.Struct(">i")
-SIZE = struct.Struct(">i")
-"""Number of bytes that follow in a request or response."""
+_SIZE = struct.Struct(">i")
 
 
 class Released(Protocol):
@@ -317,19 +316,18 @@ class Headers:
         start = self._requests.get(kind) or self._requests.setdefault(kind, self._header(kind))
         size = len(start) + sum(map(len, encoded.body))
         # Key and version come first, then the correlation id, in each version of the header.
-        return SIZE.pack(size) + start[:4] + _CORRELATION.pack(correlation_id) + start[8:]
+        return _SIZE.pack(size) + start[:4] + _CORRELATION.pack(correlation_id) + start[8:]
 
     def response(self, api_key: int, version: int, view: memoryview, correlation_id: int) -> int:
         """Return the start of the response's body.
 
         Raise ``Garbled`` if the response does not belong to the request.
         """
-        kind = api_key, version
+        kind, name = (api_key, version), api_name(api_key)
         if len(view) > _CORRELATION.size and view[4] == 0 and kind in self._tagged:
             (found,) = _CORRELATION.unpack_from(view)
             if found == correlation_id:  # the hot path: a header without tags
                 return _CORRELATION.size + 1
-        name = api_name(api_key)
         if (schema := self._responses.get(kind)) is None:
             answer = load_response_schema(*map(i16, kind))
             schema = self._responses[kind] = cast(type, answer.__header_schema__)

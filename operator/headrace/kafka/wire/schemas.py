@@ -27,8 +27,6 @@ def uvarint(number: int) -> bytes:
     """Encode ``number`` with 7 bits per byte, lowest bits first."""
     if number < 0x80:
         return bytes((number,))
-    if number < 1 << 14:  # the size of a small batch: a hot path
-        return bytes((number & 0x7F | 0x80, number >> 7))
     out = bytearray()
     while number >= 0x80:
         out.append(number & 0x7F | 0x80)

@@ -37,8 +37,6 @@ class Transport(Protocol):
         """The socket to watch and to close."""
         ...
 
-    short_reads_end: bool
-    """Whether ``receive`` fills its memory if enough bytes have arrived."""
     wants: int
     """Event that the last operation must wait for, or 0.
 
@@ -64,8 +62,6 @@ class Transport(Protocol):
 class Plain:
     """Plaintext TCP connection."""
 
-    short_reads_end = True
-
     def __init__(self, sock: socket.socket) -> None:
         self.sock = sock
         self.wants = 0
@@ -90,8 +86,6 @@ class Plain:
 
 class Encrypted:
     """TLS connection. The context verifies the certificate and the host name."""
-
-    short_reads_end = False
 
     def __init__(self, sock: socket.socket, context: ssl.SSLContext, host: str) -> None:
         self.sock: ssl.SSLSocket = context.wrap_socket(

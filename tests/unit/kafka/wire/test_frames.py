@@ -10,12 +10,13 @@ from headrace.kafka.wire.frames import Buffers, Frame, FrameReader
 
 def feed(reader: FrameReader, stream: bytes, piece: int) -> list[Frame]:
     """Return the frames of a stream that arrives in pieces of at most ``piece`` bytes."""
-    found: list[Frame] = []
+    found = []
     while stream:
         count = min(piece, len(reader.target), len(stream))
         reader.target[:count] = stream[:count]
         stream = stream[count:]
-        found += reader.received(count)
+        if frame := reader.received(count):
+            found.append(frame)
     return found
 
 
