@@ -37,6 +37,19 @@ TOPIC = "orders"
 INIT_PRODUCER_ID = 22
 
 
+PER_PIECE = (
+    "connection.py:Connection._ready",
+    "connection.py:Connection._receive",
+    "frames.py:FrameReader.received",
+    "loop.py:EventLoop.run_once",
+    "selectors.py:EpollSelector.select",
+    "selectors.py:_BaseSelectorImpl._key_from_fd",
+    "transport.py:Plain.receive",
+)
+"""Calls for each piece of a response. Pieces are small here, because the brokers of this test share
+the interpreter with the copy, and their number differs from run to run."""
+
+
 def identity(_: Any) -> InitProducerIdResponse:
     return InitProducerIdResponse(
         throttle_time=i32Timedelta.parse(timedelta()),
@@ -49,7 +62,7 @@ def identity(_: Any) -> InitProducerIdResponse:
 def test_copying_a_batch_takes_less_than_three_calls(
     serve: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Requests that are sent once a second, however much is copied, are left out."""
+    """Requests that are sent once a second, and the pieces of responses, are not counted."""
     monkeypatch.setattr("headrace.datapath.verify._EPOCH_INTERVAL_S", 3600.0)
     source, target = FakeSource(serve, PARTITIONS), FakeTarget(serve, PARTITIONS)
     content = batches()
@@ -82,6 +95,8 @@ def test_copying_a_batch_takes_less_than_three_calls(
 
     assert [len(one.batches) for one in target.logs.values()] == [BATCHES] * PARTITIONS
     assert copied.batches_copied == PARTITIONS * BATCHES
+    for name in PER_PIECE:
+        del calls[name]
     each = calls.total() / (PARTITIONS * (BATCHES - WARM_UP))
     assert each < 3, (each, "\n".join(map(str, calls.most_common(60))))
 
