@@ -29,7 +29,6 @@ NOT_FOUND = {
     ("list_offsets", Direction.REQUEST): {"timestamp", "isolation_level"},
     ("list_offsets", Direction.RESPONSE): {"offset", "timestamp"},
     ("produce", Direction.REQUEST): {"name", "topic_id", "index"},
-    ("offset_fetch", Direction.RESPONSE): _GROUP | {"committed_offset"},
     ("offset_commit", Direction.REQUEST): _GROUP,
 }
 """Fields that docs/faults.md lists as not found, and on which records or groups depend."""

@@ -339,9 +339,17 @@ class GroupCheckpoints:
     def _read_source(
         self, groups: set[str]
     ) -> tuple[dict[str, dict[TopicPartition, Committed]], dict[str, HeadraceError]]:
-        """Return committed offsets and start offsets of share groups, and errors by group."""
+        """Return committed offsets and start offsets of share groups, and errors by group.
+
+        No checksum covers the answers. Committed offsets are read twice, and the lower one counts:
+        a group that is set too far forward on the target would skip records.
+        """
         source, share = self._context.source, self._share_groups(groups)
         committed, refused = source.committed(groups - share)
+        if committed:
+            again, refused_again = source.committed(committed.keys())
+            committed = _lower(committed, again)
+            refused |= refused_again
         starts, unread = source.share_starts(share)
         for group, offsets in starts.items():
             committed[group] = {at: Committed(one, SHARE_GROUP) for at, one in offsets.items()}
@@ -411,6 +419,22 @@ class GroupCheckpoints:
             )
             for position, one in wanted.items()
         }
+
+
+def _lower(
+    first: Mapping[str, Mapping[TopicPartition, Committed]],
+    second: Mapping[str, Mapping[TopicPartition, Committed]],
+) -> dict[str, dict[TopicPartition, Committed]]:
+    """Return the lower one of two committed offsets. Offsets of one answer alone are left out."""
+    return {
+        group: {
+            at: min(one, second[group][at], key=lambda committed: committed.offset)
+            for at, one in offsets.items()
+            if at in second[group]
+        }
+        for group, offsets in first.items()
+        if group in second
+    }
 
 
 def _problem(errors: Iterable[HeadraceError]) -> Retriable | None:

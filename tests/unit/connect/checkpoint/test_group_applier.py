@@ -121,6 +121,24 @@ def test_offset_or_end_of_one_answer_alone_is_not_believed(
     assert run(units, task, 8) == 12
 
 
+@pytest.mark.parametrize("answer", [1, 2])
+def test_source_offset_of_one_answer_alone_is_not_believed(
+    units: Units, monkeypatch: pytest.MonkeyPatch, answer: int
+) -> None:
+    source, task = units.scene.source, units.make_task("billing")
+    task.run_once()
+    committed, answers = source.committed, iter(range(1, 9))
+
+    def damaged(groups: Any) -> Any:
+        found, refused = committed(groups)
+        if next(answers) == answer:
+            found["billing"] = {P0: Committed(4 + 8, "note")}
+        return found, refused
+
+    monkeypatch.setattr(source, "committed", damaged)
+    assert run(units, task) == 4
+
+
 def test_a_group_is_not_moved_back(units: Units) -> None:
     task = units.make_task("billing")
     run(units, task, 12)
