@@ -1,6 +1,7 @@
 """A real Kubernetes API server on 127.0.0.1, run by processes of the current user."""
 
 import shutil
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -217,11 +218,26 @@ class OwnApiServer(ApiServer):
     def install_crds(self, folder: Path) -> None:
         """Apply the CustomResourceDefinitions of a folder, and wait until they are served."""
         self.kubectl("apply", "-f", str(folder))
-        established = ("--for=condition=Established", "--timeout=300s")
-        self.kubectl("wait", *established, "-f", str(folder))
+        self.wait_until_established("-f", str(folder))
         # The garbage collector discovers new kinds only at its start and then every 30 s.
         self.controllers.kill()
         self.controllers.start()
+
+    def wait_until_established(self, *definitions: str) -> None:
+        """Wait until CustomResourceDefinitions are served.
+
+        ``definitions`` are arguments of ``kubectl wait``, which fails while a new definition has no
+        conditions.
+        """
+        while True:
+            try:
+                self.kubectl("wait", "--for=condition=Established", "--timeout=300s", *definitions)
+            except KubectlError as error:
+                if "accessor error" not in str(error):
+                    raise
+                time.sleep(0.1)
+            else:
+                return
 
     def _is_there(self, path: str) -> bool:
         try:

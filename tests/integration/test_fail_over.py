@@ -148,7 +148,7 @@ def test_offsets_that_change_during_the_switch_are_set_or_named(
     once, often, new = (f"{name}-{how}" for how in ("once", "often", "new"))
     commit(east, once, topic, {0: 10})
     commit(east, often, topic, {0: 10})
-    commits = {once: [30], often: [20, 30, 40, 55], new: [7]}
+    commits = {once: [30], often: list(range(20, 90, 2)), new: [7]}
     context = FlowContext(
         ReplicationFlow.model_validate(manifest), DriverIdentity("command", "command-1")
     )

@@ -59,7 +59,7 @@ def old_api_server(own_api_server: OwnApiServer) -> Iterator[OwnApiServer]:
             }
         ]
         own_api_server.kubectl("apply", "-f", "-", input=definition)
-    own_api_server.kubectl("wait", "--for=condition=Established", "--timeout=300s", "crd", *NAMES)
+    own_api_server.wait_until_established("crd", *NAMES)
     yield own_api_server
     own_api_server.kubectl("apply", "-f", str(CRDS))
 
@@ -85,7 +85,7 @@ def test_objects_of_v1alpha1_are_refused_until_they_are_converted(
     assert main(["validate", str(new)]) == 0
     kubectl("delete", "crd", *NAMES)
     kubectl("apply", "-f", str(CRDS))
-    kubectl("wait", "--for=condition=Established", "--timeout=300s", "crd", *NAMES)
+    old_api_server.wait_until_established("crd", *NAMES)
     wait_until(lambda: _applied(lambda: kubectl("apply", "-f", str(new))))
     stored = kubectl("get", "crd", NAMES[0], "-o", "jsonpath={.status.storedVersions}")
     assert stored == '["v1beta1"]'

@@ -59,7 +59,7 @@ spec:
     )
     shell.run(
         "kubectl apply -f kind.yaml\n"
-        f"kubectl wait --for=condition=Established --timeout=300s crd/{name}\n"
+        f"until kubectl wait --for=condition=Established crd/{name}; do sleep 0.2; done\n"
         f"until kubectl get {plural}.{group}; do sleep 0.2; done"
     )
 
