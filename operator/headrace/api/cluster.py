@@ -188,9 +188,33 @@ class OAuth(Model):
 
 _FOR_A_PASSWORD = "is required with type: Plain, ScramSha256 or ScramSha512"
 _OF_A_PASSWORD = "is not used with type: OAuthBearer, which takes oauth"
-_ONE_USERNAME = "must not be set beside username"
+ONE_USERNAME = "must not be set beside username"
 _FOR_TOKENS = "is required with type: OAuthBearer"
 _OF_TOKENS = "is used with type: OAuthBearer only"
+
+
+def password_rules(without: str, within: str, required: str, excluded: str) -> Iterator[Rule]:
+    """Yield the rules of username, usernameFrom and password.
+
+    Args:
+        without: CEL expression that is true if no password is used.
+        within: CEL expression that is true if a password is used.
+        required: Message about a missing field.
+        excluded: Message about a field of another type.
+    """
+    username, password = "has(self.username) || has(self.usernameFrom)", "has(self.password)"
+    for field, given in (("username", username), ("password", password)):
+        yield Rule(f"{without} || {given}", required, at=field, reason="FieldValueRequired")
+    yield Rule(
+        "!has(self.username) || !has(self.usernameFrom)",
+        ONE_USERNAME,
+        at="usernameFrom",
+        reason="FieldValueForbidden",
+    )
+    for field in ("username", "usernameFrom", "password"):
+        yield Rule(
+            f"{within} || !has(self.{field})", excluded, at=field, reason="FieldValueForbidden"
+        )
 
 
 class Authentication(Model):
@@ -208,32 +232,11 @@ class Authentication(Model):
     """Source of tokens. Required by OAuthBearer."""
 
     rules = (
-        Rule(
-            "self.type == 'OAuthBearer' || has(self.username) || has(self.usernameFrom)",
+        *password_rules(
+            "self.type == 'OAuthBearer'",
+            "self.type != 'OAuthBearer'",
             _FOR_A_PASSWORD,
-            at="username",
-            reason="FieldValueRequired",
-        ),
-        Rule(
-            "self.type == 'OAuthBearer' || has(self.password)",
-            _FOR_A_PASSWORD,
-            at="password",
-            reason="FieldValueRequired",
-        ),
-        Rule(
-            "!has(self.username) || !has(self.usernameFrom)",
-            _ONE_USERNAME,
-            at="usernameFrom",
-            reason="FieldValueForbidden",
-        ),
-        *(
-            Rule(
-                f"self.type != 'OAuthBearer' || !has(self.{field})",
-                _OF_A_PASSWORD,
-                at=field,
-                reason="FieldValueForbidden",
-            )
-            for field in ("username", "usernameFrom", "password")
+            _OF_A_PASSWORD,
         ),
         Rule(
             "self.type != 'OAuthBearer' || has(self.oauth)",
@@ -271,7 +274,7 @@ class Authentication(Model):
             if found is not None and by_token:
                 yield RuleViolation((field,), _OF_A_PASSWORD)
         if self.username is not None and self.username_from is not None:
-            yield RuleViolation(("usernameFrom",), _ONE_USERNAME)
+            yield RuleViolation(("usernameFrom",), ONE_USERNAME)
         if (self.oauth is not None) is not by_token:
             yield RuleViolation(("oauth",), _FOR_TOKENS if by_token else _OF_TOKENS)
 

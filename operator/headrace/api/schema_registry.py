@@ -7,12 +7,14 @@ from typing import Annotated
 from pydantic import Field
 
 from headrace.api.cluster import (
+    ONE_USERNAME,
     PasswordRef,
     SecretKeyRef,
     SecretUse,
     TrustedCertificate,
     Url,
     UsernameRef,
+    password_rules,
 )
 from headrace.api.model import Model, Once, Regex, Rule, RuleViolation, Text
 
@@ -28,7 +30,6 @@ _FOR_BASIC = "is required with type: Basic"
 _OF_BASIC = "is used with type: Basic only"
 _FOR_BEARER = "is required with type: Bearer"
 _OF_BEARER = "is used with type: Bearer only"
-_ONE_USERNAME = "must not be set beside username"
 
 
 class RegistryAuthentication(Model):
@@ -46,33 +47,7 @@ class RegistryAuthentication(Model):
     """Reference to the token. Required by Bearer."""
 
     rules = (
-        Rule(
-            "self.type != 'Basic' || has(self.username) || has(self.usernameFrom)",
-            _FOR_BASIC,
-            at="username",
-            reason="FieldValueRequired",
-        ),
-        Rule(
-            "self.type != 'Basic' || has(self.password)",
-            _FOR_BASIC,
-            at="password",
-            reason="FieldValueRequired",
-        ),
-        Rule(
-            "!has(self.username) || !has(self.usernameFrom)",
-            _ONE_USERNAME,
-            at="usernameFrom",
-            reason="FieldValueForbidden",
-        ),
-        *(
-            Rule(
-                f"self.type == 'Basic' || !has(self.{field})",
-                _OF_BASIC,
-                at=field,
-                reason="FieldValueForbidden",
-            )
-            for field in ("username", "usernameFrom", "password")
-        ),
+        *password_rules("self.type != 'Basic'", "self.type == 'Basic'", _FOR_BASIC, _OF_BASIC),
         Rule(
             "self.type != 'Bearer' || has(self.token)",
             _FOR_BEARER,
@@ -111,7 +86,7 @@ class RegistryAuthentication(Model):
             if found is not None and not is_basic:
                 yield RuleViolation((field,), _OF_BASIC)
         if self.username is not None and self.username_from is not None:
-            yield RuleViolation(("usernameFrom",), _ONE_USERNAME)
+            yield RuleViolation(("usernameFrom",), ONE_USERNAME)
         if (self.token is None) is not is_basic:
             yield RuleViolation(("token",), _OF_BEARER if is_basic else _FOR_BEARER)
 
