@@ -10,7 +10,17 @@ import random
 from collections.abc import Callable
 
 from headrace.errors import HeadraceError
-from headrace.k8s import Client, Kind, Object, ObjectCopy, Objects, WatchEvent, is_older
+from headrace.k8s import (
+    Client,
+    Key,
+    Kind,
+    Object,
+    ObjectCopy,
+    Objects,
+    WatchEvent,
+    is_older,
+    key_of,
+)
 from headrace.timing import Backoff
 
 LIST_EVERY_S = 60.0
@@ -37,13 +47,22 @@ class KopfCopy(ObjectCopy):
     ) -> None:
         super().__init__(client, kind, namespace, labels=labels, on_change=on_change)
         self._list_every_s = list_every_s
+        self._deleted: dict[Key, int] = {}
+        """Versions at which objects no longer existed. An older event or list is ignored."""
+        self._listed = 0
+        """Version of the last list. Deletions before it are forgotten."""
 
     def observe(self, object: Object, *, deleted: bool) -> None:
         """Store an object from an event of kopf, or remove it if it was ``deleted``."""
-        before = self.get(object["metadata"]["name"], object["metadata"]["namespace"])
-        if before is not None and is_older(object, before):
+        key, version = key_of(object), int(object["metadata"]["resourceVersion"])
+        before = self._objects.get(key)
+        if version <= self._deleted.get(key, 0) or (before and is_older(object, before)):
             return
-        (self._drop if deleted else self._put)(object)
+        if deleted:
+            self._deleted[key] = version
+            self._drop(object)
+        else:
+            self._put(object)
 
     async def run(self) -> None:
         """List the objects at intervals, and retry after every error. Never returns."""
@@ -60,9 +79,13 @@ class KopfCopy(ObjectCopy):
 
     def _replace(self, objects: Objects, version: str) -> None:
         """Store a list, except where an event has reported a later version."""
-        there = {(one["metadata"]["namespace"], one["metadata"]["name"]) for one in objects}
+        there = {key_of(object) for object in objects}
+        listed = int(version)
+        self._deleted = {key: at for key, at in self._deleted.items() if at > self._listed}
         for key, known in list(self._objects.items()):
-            if key not in there and int(known["metadata"]["resourceVersion"]) <= int(version):
+            if key not in there and int(known["metadata"]["resourceVersion"]) <= listed:
+                self._deleted[key] = listed
                 self._drop(known)
         for object in objects:
             self.observe(object, deleted=False)
+        self._listed = listed

@@ -61,7 +61,15 @@ from headrace.k8s.leases import (
     LeaseWatch,
     micro_time,
 )
-from headrace.k8s.reflector import ChangeType, ObjectCopy, Reflector, WatchEvent, is_older
+from headrace.k8s.reflector import (
+    ChangeType,
+    Key,
+    ObjectCopy,
+    Reflector,
+    WatchEvent,
+    is_older,
+    key_of,
+)
 
 __all__ = [
     "ADMISSION_TIMEOUT_S",
@@ -86,6 +94,7 @@ __all__ = [
     "Expired",
     "Forbidden",
     "InForce",
+    "Key",
     "Kind",
     "LeaderElection",
     "LeadershipLost",
@@ -108,6 +117,7 @@ __all__ = [
     "connect_by_file",
     "is_older",
     "is_owned",
+    "key_of",
     "kind_of",
     "micro_time",
     "owner_names",

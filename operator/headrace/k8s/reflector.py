@@ -102,22 +102,22 @@ class ObjectCopy:
 
     def _replace(self, objects: Objects, version: str) -> None:
         """Store a list of all objects, and report the differences."""
-        there = {_key(object) for object in objects}
+        there = {key_of(object) for object in objects}
         for key in self._objects.keys() - there:
             self._drop(self._objects[key])
         for object in objects:
             self._put(object)
 
     def _put(self, object: Object) -> None:
-        before = self._objects.get(_key(object))
-        self._objects[_key(object)] = object
+        before = self._objects.get(key_of(object))
+        self._objects[key_of(object)] = object
         if before is None:
             self._on_change(WatchEvent(ChangeType.ADDED, object, None))
         elif _version(before) != _version(object):
             self._on_change(WatchEvent(ChangeType.MODIFIED, object, before))
 
     def _drop(self, object: Object) -> None:
-        before = self._objects.pop(_key(object), None)
+        before = self._objects.pop(key_of(object), None)
         if before is not None:
             self._on_change(WatchEvent(ChangeType.DELETED, object, before))
 
@@ -204,7 +204,8 @@ def is_older(object: Object, other: Object) -> bool:
     return int(_version(object)) < int(_version(other))
 
 
-def _key(object: Object) -> Key:
+def key_of(object: Object) -> Key:
+    """Return the namespace and the name of an object."""
     metadata = object["metadata"]
     return metadata.get("namespace", ""), metadata["name"]
 
