@@ -68,7 +68,8 @@ def test_tests_that_a_page_names_exist() -> None:
 
 
 def test_the_glossary_has_few_words() -> None:
+    """A word is listed if several pages use it, or the code, and Kafka's documentation does not."""
     page = (ROOT / "docs" / "glossary.md").read_text()
-    words = re.findall(r"(?m)^\| (?!word|---)([a-z ]+) \|", page)
-    assert "driver" in words
-    assert len(words) < 15
+    words = re.findall(r"(?m)^\| (?!word|---)([\w -]+) \|", page)
+    assert {"driver", "take-over", "helper in C"} < set(words)
+    assert len(words) < 20
