@@ -280,9 +280,6 @@ class Reason(StrEnum):
     REVERSE_FLOW_RUNS = "ReverseFlowRuns"
     """A flow copies from the target into topics of the source, so the watch of the source has
     ended."""
-    SOURCE_CHANGED = "SourceChanged"
-    """A topic was deleted and created again. Offsets of the old topic are not valid in the new
-    one."""
 
     @classmethod
     def _missing_(cls, value: object) -> "Reason | None":
