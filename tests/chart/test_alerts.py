@@ -12,7 +12,8 @@ from support.helm import CHART, render
 from support.prometheus import promtool
 
 CASES = Path(__file__).with_name("alerts.yaml")
-RUNBOOK = Path(__file__).parents[2] / "docs" / "runbook.md"
+ROOT = Path(__file__).parents[2]
+RUNBOOK = ROOT / "docs" / "runbook.md"
 ON = ("--set=podMonitor.enabled=true", "--set=prometheusRule.enabled=true")
 
 
@@ -33,6 +34,12 @@ def test_promtool_finds_no_fault(tmp_path: Path, scope: str) -> None:
     checked = promtool("check", "rules", "--lint=all", "--lint-fatal", rules)
     assert checked.returncode == 0, checked.stdout
     assert f"{len(alerts())} rules found" in checked.stdout
+
+
+def test_promtool_finds_no_fault_in_the_example_for_a_service() -> None:
+    example = ROOT / "examples" / "prometheus" / "alerts.yaml"
+    checked = promtool("check", "rules", "--lint=all", "--lint-fatal", example)
+    assert checked.returncode == 0, checked.stdout
 
 
 @pytest.mark.parametrize(
