@@ -269,7 +269,8 @@ def test_aborted_transactions_are_told(cluster: ClusterClient, at: TopicPartitio
     fetched, found = run(cluster, fetch(cluster, at, isolation=READ_COMMITTED))
 
     assert (open_.last_stable_offset, open_.high_watermark) == (0, 1)
-    assert list(fetched.aborted) == [(owner.producer_id, 0)]
+    assert fetched.aborted == [(owner.producer_id, 0)]
+    assert open_.aborted is None
     assert [batch.control for batch in found] == [False, True]
 
 

@@ -59,6 +59,8 @@ class Log:
     diverging_once: tuple[int, int] | None = None
     preferred: int = -1
     """A follower that the leader names."""
+    uncommitted: int = 0
+    """Number of answers with records that are those to a read of uncommitted records."""
     garbage: list[bytes] = field(default_factory=list)
     """Sent instead of batches, one for each request."""
 
@@ -66,6 +68,11 @@ class Log:
         """Append a batch with these values."""
         self.batches.append(bytes(record_batch(values, base_offset=self.next, **more)))
         self.next += len(values)
+
+    def answers_uncommitted(self) -> bool:
+        """Count an answer with records, and return whether it lists no aborted transactions."""
+        self.uncommitted -= 1
+        return self.uncommitted >= 0
 
     def from_offset(self, offset: int, limit: int) -> bytes:
         """Return whole batches, as brokers send them, from the one with that offset on."""
@@ -248,7 +255,9 @@ class FakeSource:
             high_watermark=i64(log.next),
             last_stable_offset=i64(log.next),
             log_start_offset=i64(log.start),
-            aborted_transactions=tuple(
+            aborted_transactions=None
+            if content and log.answers_uncommitted()
+            else tuple(
                 fetch.AbortedTransaction(producer_id=ProducerId(one), first_offset=i64(first))
                 for one, first in log.aborted
             ),

@@ -98,7 +98,7 @@ class Copier:
         (one,) = response.partitions
         assert not one.error.value, one.error
         batches = split_batches(memoryview(bytes(one.records))).batches
-        stable, aborted = one.last_stable_offset, list(one.aborted)
+        stable, aborted = one.last_stable_offset, list(one.aborted or ())
         response.release()
         found = judged(batches, start=position, aborted=aborted)
         operations = list(

@@ -442,7 +442,12 @@ class Reader:
             # Move the partition to the end, so that other partitions are requested first.
             self._partitions[source.at] = self._partitions.pop(source.at)
             self._ask_for(source, len(first.data))
-            self._sink.take(source, records, fetched.aborted, held)
+            before, source.uncommitted = source.uncommitted, fetched.aborted is None
+            if source.uncommitted and not before:
+                self._sink.damaged(source.at, "it is the answer to a read of uncommitted records")
+                source.again()
+                return
+            self._sink.take(source, records, fetched.aborted or (), held)
         elif len(records) >= _BATCH_START.size:
             _, length = _BATCH_START.unpack_from(records)
             self._ask_for(source, _BATCH_START.size + length)

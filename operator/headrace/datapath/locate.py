@@ -58,6 +58,7 @@ class SourcePartition:
         "position",
         "resting",
         "topic_id",
+        "uncommitted",
         "wanted",
     )
 
@@ -108,6 +109,9 @@ class SourcePartition:
         self.diverging: tuple[int, int] | None = None
         """Divergence (leader epoch and end offset) that the last answer reported. It is accepted if
         the next answer repeats it."""
+        self.uncommitted = False
+        """Whether the last answer was one to a request for uncommitted records. It is accepted if
+        the next one is, too: such a broker lists no aborted transactions."""
         self.attempt = 0
         """Number of times that an answer was requested again."""
         self.wanted: FetchPosition | None = None

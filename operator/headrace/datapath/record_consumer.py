@@ -252,7 +252,7 @@ class RecordConsumer:
         data = memoryview(bytes(one.records))
         try:
             for each in judged(
-                split_batches(data).batches, start=self._offsets[at], aborted=one.aborted
+                split_batches(data).batches, start=self._offsets[at], aborted=one.aborted or ()
             ):
                 batch = each.batch
                 if each.passage is not Passage.SKIP:

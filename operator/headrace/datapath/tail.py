@@ -238,7 +238,7 @@ class Tail:
                     for batch in split_batches(data).batches
                     if batch.magic < 2 or batch.last_offset >= self._offset
                 ]
-                return _Chunk(batches, list(one.aborted), one.last_stable_offset)
+                return _Chunk(batches, list(one.aborted or ()), one.last_stable_offset)
         finally:
             response.release()
         raise Retriable(f"{self._cluster.name} gave no answer for {self._at}")

@@ -94,8 +94,9 @@ class Fetched(NamedTuple):
     high_watermark: int
     last_stable_offset: int
     log_start_offset: int
-    aborted: Sequence[tuple[int, int]]
-    """Producer id and first offset of each aborted transaction. Empty with READ_UNCOMMITTED."""
+    aborted: Sequence[tuple[int, int]] | None
+    """Producer id and first offset of each aborted transaction. Brokers of Apache Kafka answer a
+    READ_UNCOMMITTED request with None, and no other."""
     preferred_replica: int
     """Node id of a nearer follower (KIP-392), or -1."""
     records: memoryview
@@ -264,12 +265,15 @@ def _partition(
     view: memoryview, place: int, topic_id: UUID | None, name: str
 ) -> tuple[Fetched, int]:
     partition, code, high, stable, start = _PARTITION.unpack_from(view, place)
-    count, place = _count(view, place + _PARTITION.size, 17)
-    aborted = []
+    listed = place + _PARTITION.size
+    count, place = _count(view, listed, 17)
+    aborted: list[tuple[int, int]] | None = []
     for _ in range(count):
         producer_id, first_offset = struct.unpack_from(">qq", view, place)
         aborted.append((producer_id, first_offset))
         _, place = _tags(view, place + 16)
+    if not view[listed]:
+        aborted = None
     (preferred,) = _INDEX.unpack_from(view, place)
     size, place = _count(view, place + _INDEX.size, 1)
     records, place = view[place : place + size], place + size
@@ -287,8 +291,13 @@ def _partition_11(
     view: memoryview, place: int, topic_id: UUID | None, name: str
 ) -> tuple[Fetched, int]:
     partition, code, high, stable, start = _PARTITION.unpack_from(view, place)
+    (listed,) = _INDEX.unpack_from(view, place + _PARTITION.size)
     count, place = _count_11(view, place + _PARTITION.size, 16)
-    aborted = [_ABORTED.unpack_from(view, place + 16 * one) for one in range(count)]
+    aborted = (
+        None
+        if listed < 0
+        else [_ABORTED.unpack_from(view, place + 16 * one) for one in range(count)]
+    )
     place += 16 * count
     (preferred,) = _INDEX.unpack_from(view, place)
     size, place = _count_11(view, place + _INDEX.size, 1)

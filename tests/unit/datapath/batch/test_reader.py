@@ -76,6 +76,34 @@ def test_aborted_transactions_are_handed_on(reading: Reading, source: FakeSource
     assert reading.aborted == [(5, 0)]
 
 
+def test_answer_to_a_read_of_uncommitted_records_is_requested_again(
+    reading: Reading, source: FakeSource
+) -> None:
+    source.logs[0].aborted = [(5, 0)]
+    source.logs[0].uncommitted = 1
+    source.append(b"a", producer_id=5, attributes=0x10)
+    reading.open()
+
+    reading.until(lambda: reading.batches)
+
+    assert reading.aborted == [(5, 0)]
+    assert reading.damage == ["it is the answer to a read of uncommitted records"]
+
+
+def test_source_that_lists_no_aborted_transactions_is_read(
+    reading: Reading, source: FakeSource
+) -> None:
+    source.logs[0].uncommitted = 3
+    source.append(b"a")
+    reading.open()
+    reading.until(lambda: reading.batches)
+    source.append(b"b")
+
+    reading.until(lambda: reading.batches[0] == [(0, 0), (1, 1)])
+
+    assert len(reading.damage) == 1
+
+
 def test_a_lost_session_is_opened_again(reading: Reading, source: FakeSource) -> None:
     reading.open()
     source.append(b"a")
