@@ -14,10 +14,10 @@ from support.prometheus import scraped
 from support.proxy import Proxy
 from support.records import arrived, make_topic, numbered, produce, read, unique
 
-from headrace.api import ClusterAccess, ClusterSpec
+from headrace.api import ClusterAccess, ClusterSpec, TopicPartition
 from headrace.control import control
 from headrace.errors import Retriable
-from headrace.kafka import Admin
+from headrace.kafka import Admin, Position
 from headrace.sandbox import SandboxCluster
 from headrace.sandbox.processes import HOST
 
@@ -141,3 +141,22 @@ def test_topic_is_described_though_a_bit_of_its_name_or_id_is_flipped(east: Sand
         assert line.flipped
         line.flip(re.escape(id_[:-1]), 0x04)
         assert admin.describe([topic]) == described, "the known id is not the one of the answer"
+
+
+def test_offsets_are_read_again_if_a_bit_of_the_answer_is_flipped(east: SandboxCluster) -> None:
+    """The client of librdkafka would end the process, because the answer lacks a partition."""
+    topic = make_topic(spec(east), unique("listed"), 2)
+    produce(spec(east), topic, numbered(RECORDS, 2))
+    ats = [TopicPartition(topic, 0), TopicPartition(topic, 1)]
+    before_the_count = re.escape(topic.encode()) + rb"(?=\x03\x00{6}\xff{8})"
+    with FlippingProxy(east.broker(1).port) as line:
+        access = ClusterAccess(ClusterSpec(alias="east", bootstrap_servers=f"{HOST}:{line.port}"))
+        admin = Admin(access)
+        ends = admin.known_ends(ats)
+        assert sum(ends.values()) == RECORDS
+        line.flip(before_the_count, 0x01)
+        assert admin.known_ends(ats) != ends
+        assert line.flipped
+        line.flip(before_the_count, 0x01)
+        assert admin.offsets(ats, Position.LATEST) == ends
+        assert line.flipped

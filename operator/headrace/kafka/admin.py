@@ -2,32 +2,37 @@
 
 import time
 from collections.abc import Collection, Iterable, Mapping
-from concurrent.futures import Future
 from enum import Enum
-from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-import confluent_kafka
-from confluent_kafka import OFFSET_INVALID, IsolationLevel
-from confluent_kafka.admin import OffsetSpec
+from confluent_kafka import KafkaError
 
 from headrace.api import TopicPartition
-from headrace.errors import Fatal, HeadraceError, Retriable
+from headrace.errors import Fatal, GaveUp, HeadraceError, Retriable, Unreachable
 from headrace.kafka.admin_requests import ClusterAdmin
+from headrace.kafka.errors import translate
 from headrace.kafka.topic_admin import TopicAdmin, TopicConfigAdmin
 from headrace.kafka.wire import (
+    EARLIEST,
+    LATEST,
     ClusterClient,
+    ClusterMetadata,
     Committed,
+    ForeignBroker,
+    RequestRefused,
+    Unanswered,
     UnsupportedBroker,
     committed_offsets,
     describe_producers,
     list_groups,
+    list_offsets,
     set_committed_offsets,
     set_share_starts,
     share_starts,
     transactional_ids,
     used_share_groups,
 )
+from headrace.sentences import first_few
 
 
 class GroupAdmin(ClusterAdmin):
@@ -170,7 +175,7 @@ class OffsetAdmin(ClusterAdmin):
 
     def found_offsets(
         self, partitions: Iterable[TopicPartition], position: Position
-    ) -> tuple[dict[TopicPartition, int], dict[TopicPartition, Retriable]]:
+    ) -> tuple[dict[TopicPartition, int], dict[TopicPartition, HeadraceError]]:
         """Return the offset at ``position`` of each partition, and errors of those that failed.
 
         Partitions without a response are retried until the time-out.
@@ -187,67 +192,106 @@ class OffsetAdmin(ClusterAdmin):
         self, partitions: Iterable[TopicPartition], timestamp_ms: int
     ) -> dict[TopicPartition, int]:
         """Return the first offset at or after a Unix time in ms, or -1 if no such record exists."""
-        spec = OffsetSpec.for_timestamp(timestamp_ms)
         what = f"read offsets at {timestamp_ms} ms"
-        return _all(*self._list_offsets(partitions, spec, False, what))
+        return _all(*self._list_offsets(partitions, timestamp_ms, False, what))
 
     def _list_offsets(
-        self, partitions: Iterable[TopicPartition], spec: OffsetSpec, committed: bool, what: str
-    ) -> tuple[dict[TopicPartition, int], dict[TopicPartition, Retriable]]:
+        self, partitions: Iterable[TopicPartition], time_ms: int, committed: bool, what: str
+    ) -> tuple[dict[TopicPartition, int], dict[TopicPartition, HeadraceError]]:
         missing = set(partitions)
         found: dict[TopicPartition, int] = {}
         deadline = time.monotonic() + self._timeout_s
         while True:
-            answered, failed = self._ask_offsets(missing, spec, committed, what)
+            answered, failed = self._ask_offsets(missing, time_ms, committed, what)
             found |= answered
             missing -= answered.keys()
             # Brokers briefly disagree after a topic was created or a leader moved.
             if not missing or time.monotonic() > deadline:
-                return found, failed
+                return found, self._reasons(what, failed)
             time.sleep(0.1)
-            # A client that saw a topic before the topic had leaders does not update its metadata by
-            # itself. Listing all topics updates it.
-            tried, client = f"list the topics of {self.name}", self._requests.client
-            self._requests.call(tried, partial(client.list_topics, timeout=self._timeout_s))
 
     def _ask_offsets(
-        self, partitions: Iterable[TopicPartition], spec: OffsetSpec, committed: bool, what: str
-    ) -> tuple[dict[TopicPartition, int], dict[TopicPartition, Retriable]]:
+        self, partitions: Iterable[TopicPartition], time_ms: int, committed: bool, what: str
+    ) -> tuple[dict[TopicPartition, int], dict[TopicPartition, "_Failure"]]:
         """Send one request to each leader, and return the offsets and the errors by partition."""
-        asked = {confluent_kafka.TopicPartition(*at): spec for at in partitions}
-        isolation = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
-        found: dict[TopicPartition, int] = {}
-        failed: dict[TopicPartition, Retriable] = {}
-        if asked:
-            client = self._requests.client
-            futures = self._requests.call(
-                f"{what} on {self.name}",
-                lambda: client.list_offsets(
-                    asked, isolation_level=isolation, request_timeout=self._timeout_s
-                ),
+        asked = frozenset(partitions)
+        if not asked:
+            return {}, {}
+
+        async def ask(
+            cluster: ClusterClient,
+        ) -> tuple[dict[TopicPartition, int], dict[TopicPartition, _Failure]]:
+            if unknown := {at.topic for at in asked if cluster.view.leadership(at) is None}:
+                await cluster.refresh(unknown)
+            answers = await list_offsets(
+                cluster, asked, time_ms, read_committed=committed, timeout_s=0
             )
-            for at, future in futures.items():
-                ours = TopicPartition(at.topic, at.partition)
-                try:
-                    found[ours] = self._offset(f"{what} of {ours} on {self.name}", future)
-                except Retriable as error:
-                    failed[ours] = error
+            failed = {
+                at: _failure(f"{what} of {at} on {self.name}", at, error, cluster.view)
+                for at, error in answers.failed.items()
+            }
+            if failed:
+                cluster.view = ClusterMetadata()  # leaders may have moved
+            return {at: one.offset for at, one in answers.found.items()}, failed
+
+        try:
+            found, failed = self._on_kept_wire(ask)
+        except (Retriable, GaveUp) as error:
+            return {}, dict.fromkeys(asked, _Failure(error))
+        self._requests.served = self._requests.served or bool(found)
+        for one in failed.values():
+            if isinstance(one.error, Fatal):
+                raise one.error
         return found, failed
 
-    def _offset(self, tried: str, future: "Future[Any]") -> int:
-        """Return the offset, or raise ``Retriable`` if the leader did not respond.
+    def _reasons(
+        self, what: str, failed: Mapping[TopicPartition, "_Failure"]
+    ) -> dict[TopicPartition, HeadraceError]:
+        """Return the error of each partition. Each unreachable leader is diagnosed once."""
+        partitions: dict[_Failure, list[TopicPartition]] = {}
+        for at, failure in failed.items():
+            partitions.setdefault(failure, []).append(at)
+        found: dict[TopicPartition, HeadraceError] = {}
+        for (error, leader), those in partitions.items():
+            reason: HeadraceError = error
+            if isinstance(error, GaveUp | Unreachable) and not isinstance(error, ForeignBroker):
+                names = first_few([str(at) for at in sorted(those)], _MAX_NAMES)
+                tried = f"{what} of {names} on {self.name}"
+                reason = self._diagnosed(tried, error, _client_error(error, leader))
+            found |= dict.fromkeys(those, reason)
+        return found
 
-        If a broker freezes or is killed during the request, librdkafka returns ``OFFSET_INVALID``
-        without an error. Using that value as an offset would skip all records. librdkafka also
-        keeps using the old leader until its metadata expires after 15 minutes, so the next request
-        uses a new client.
-        """
-        offset: int = self._requests.result(tried, future).offset
-        self._requests.served = True
-        if offset == OFFSET_INVALID:
-            self._requests.renew()
-            raise Retriable(f"could not {tried}: no answer from the partition's leader")
-        return offset
+
+_MAX_NAMES = 3
+"""Maximum number of partitions in a message."""
+
+
+class _Failure(NamedTuple):
+    """Reason why partitions have no offset. All partitions of a leader may share it."""
+
+    error: HeadraceError
+    leader: str = ""
+    """Address and id of the leader without a response, such as ``kafka-1:9092/1``."""
+
+
+def _failure(
+    tried: str, at: TopicPartition, error: HeadraceError, view: ClusterMetadata
+) -> _Failure:
+    topic, led = view.topics.get(at.topic), view.leadership(at)
+    if led is None:
+        code = topic.error.value if topic is not None else 0
+        return _Failure(translate(KafkaError(code or KafkaError.LEADER_NOT_AVAILABLE), tried))
+    if isinstance(error, RequestRefused):
+        return _Failure(translate(KafkaError(error.code.value), tried))
+    if isinstance(error, Unreachable):
+        return _Failure(error, f"{view.brokers[led.leader].server}/{led.leader}")
+    return _Failure(Retriable(f"could not {tried}: no answer from the partition's leader"))
+
+
+def _client_error(error: HeadraceError, leader: str) -> KafkaError | None:
+    """Return the error of a leader's connection in librdkafka's form."""
+    code = KafkaError._TIMED_OUT if isinstance(error, Unanswered) else KafkaError._TRANSPORT
+    return KafkaError(code, f"kafka://{leader}: {error}") if leader else None
 
 
 class ActiveProducer(NamedTuple):
@@ -301,18 +345,17 @@ class ProducerAdmin(ClusterAdmin):
 
 
 def _all(
-    found: dict[TopicPartition, int], failed: Mapping[TopicPartition, Retriable]
+    found: dict[TopicPartition, int], failed: Mapping[TopicPartition, HeadraceError]
 ) -> dict[TopicPartition, int]:
     for error in failed.values():
         raise error
     return found
 
 
-def _question(position: Position) -> tuple[OffsetSpec, bool, str]:
-    """Return the arguments ``spec``, ``committed`` and ``what`` of ``_list_offsets``."""
-    earliest = position is Position.EARLIEST
-    spec = OffsetSpec.earliest() if earliest else OffsetSpec.latest()  # type: ignore[no-untyped-call]
-    return spec, position is Position.LAST_STABLE, f"read {position.value} offsets"
+def _question(position: Position) -> tuple[int, bool, str]:
+    """Return the arguments ``time_ms``, ``committed`` and ``what`` of ``_list_offsets``."""
+    time_ms = EARLIEST if position is Position.EARLIEST else LATEST
+    return time_ms, position is Position.LAST_STABLE, f"read {position.value} offsets"
 
 
 class Admin(TopicAdmin, TopicConfigAdmin, OffsetAdmin, ProducerAdmin, GroupAdmin, ShareGroupAdmin):

@@ -2,8 +2,10 @@
 
 import threading
 import time
+import weakref
 from collections.abc import Callable, Collection, Coroutine, Mapping
 from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import replace
 from math import inf
 from typing import Any, Generic, TypeVar
@@ -17,7 +19,13 @@ from headrace.kafka.clients import client_config, construct
 from headrace.kafka.diagnosis import diagnose, is_advertised
 from headrace.kafka.errors import AuthenticationFailed, SecretMissing, translate
 from headrace.kafka.security import read_credentials, tokens_of
-from headrace.kafka.wire import ClusterClient, EventLoop, ForeignBroker, start
+from headrace.kafka.wire import (
+    ClusterClient,
+    ConnectionSettings,
+    EventLoop,
+    ForeignBroker,
+    start,
+)
 
 # librdkafka reads certificates only when a client is created. A client that outlives its
 # certificates must be replaced, so owners of clients check regularly whether the Secret files have
@@ -252,6 +260,58 @@ class AdminRequests:
         return failure
 
 
+_MAX_IDLE_S = 60.0
+"""Idle time in seconds after which a wire client is not used again.
+
+Brokers end logins and idle connections, by default after 10 minutes.
+"""
+
+
+class _WireClient:
+    """Client of the wire protocol with its own loop. Not thread-safe.
+
+    Each request takes at most ``timeout_s``, and all requests of ``run`` at most ``GRACE_S`` more.
+    """
+
+    def __init__(self, cluster: ClusterAccess, timeout_s: float) -> None:
+        self._renewal = Renewal(cluster)
+        self._timeout_s = timeout_s
+        self._used_s = time.monotonic()
+        self._loop = EventLoop()
+        settings = ConnectionSettings.of(cluster)
+        settings = replace(
+            settings,
+            connect_timeout_s=min(settings.connect_timeout_s, timeout_s),
+            request_timeout_s=min(settings.request_timeout_s, timeout_s),
+        )
+        self._cluster = ClusterClient(self._loop, cluster, settings)
+
+    @property
+    def outdated(self) -> bool:
+        """True if the Secret files have changed, or the client was idle for too long."""
+        return time.monotonic() - self._used_s > _MAX_IDLE_S or self._renewal.due
+
+    def run(self, ask: Callable[[ClusterClient], Coroutine[Any, Any, T]]) -> T:
+        """Run ``ask``, and return its result. Close the client after an error."""
+        self._loop.run_once(0)  # connections that brokers have closed are not used
+        try:
+            found = self._loop.wait(start(ask(self._cluster)), self._timeout_s + GRACE_S)
+        except BaseException:
+            self.close()
+            raise
+        self._used_s = time.monotonic()
+        return found
+
+    def close(self) -> None:
+        self._cluster.close()
+        self._loop.close()
+
+
+def _close_all(clients: list[_WireClient]) -> None:
+    while clients:
+        clients.pop().close()
+
+
 class ClusterAdmin:
     """Base of the admin classes of one cluster.
 
@@ -266,6 +326,9 @@ class ClusterAdmin:
         self._requests = AdminRequests(cluster, timeout_s)
         self._topics: dict[str, int] = {}
         """Last known numbers of partitions by topic."""
+        self._idle: list[_WireClient] = []
+        """Wire clients that no thread uses. They are closed with this object."""
+        weakref.finalize(self, _close_all, self._idle)
 
     def cluster_id(self) -> str:
         """Return the cluster id. Two addresses with equal ids belong to the same cluster."""
@@ -279,6 +342,7 @@ class ClusterAdmin:
     def expect(self, cluster_id: str) -> None:
         """Reject brokers with another cluster id in all requests of the wire client."""
         self._access = replace(self._access, cluster_id=cluster_id)
+        _close_all(self._idle)
 
     def check_brokers(self, within_s: float = inf) -> None:
         """Raise ``Retriable`` if a broker of another cluster responds at a known address.
@@ -328,6 +392,21 @@ class ClusterAdmin:
             cluster.close()
             loop.close()
 
+    def _on_kept_wire(self, ask: Callable[[ClusterClient], Coroutine[Any, Any, T]]) -> T:
+        """Run ``ask`` with a client that is kept for the next call, and return its result.
+
+        Each thread uses another client.
+        """
+        client: _WireClient | None = None
+        with suppress(IndexError):  # there is no idle client
+            while (client := self._idle.pop()).outdated:
+                client.close()
+                client = None
+        client = client or _WireClient(self._access, self._timeout_s)
+        found = client.run(ask)
+        self._idle.append(client)
+        return found
+
     def _retried_on_wire(
         self, tried: str, ask: Callable[[ClusterClient], Coroutine[Any, Any, T]]
     ) -> T:
@@ -339,12 +418,18 @@ class ClusterAdmin:
             return self._on_wire(ask)
         except ForeignBroker:
             raise
-        except GaveUp as error:
-            failure: HeadraceError = Unreachable(f"could not {tried}: {error}")
-            raise diagnose(self._access, tried, failure, None) from error
-        except Unreachable as error:
-            failure = Unreachable(f"could not {tried}: {error}")
-            raise diagnose(self._access, tried, failure, None) from error
+        except (GaveUp, Unreachable) as error:
+            raise self._diagnosed(tried, error) from error
+
+    def _diagnosed(
+        self, tried: str, error: HeadraceError, client_error: KafkaError | None = None
+    ) -> HeadraceError:
+        """Return the error of a cluster that did not respond, with the cause found by ``diagnose``.
+
+        ``client_error`` is the same error as librdkafka would report it.
+        """
+        failure = Unreachable(f"could not {tried}: {error}")
+        return diagnose(self._access, tried, failure, client_error)
 
     def _on_wire_by_group(
         self,

@@ -1,46 +1,24 @@
-"""Answers of the client about offsets, including misleading ones."""
+"""Clients that are replaced, and answers that mislead."""
 
 import gc
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from concurrent.futures import Future
 from types import SimpleNamespace
-from typing import Any, NamedTuple
+from typing import Any
 
-import confluent_kafka
 import pytest
-from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException
+from confluent_kafka import KafkaError, KafkaException
 from kio.schema.errors import ErrorCode
 from support.fake_broker import acls_are_listed, serving
 
-from headrace.api import ClusterAccess, ClusterSpec, TopicPartition
+from headrace.api import ClusterAccess, ClusterSpec
 from headrace.errors import Fatal, Retriable
-from headrace.kafka import AclAdmin, Admin, Position
-
-AT = TopicPartition("orders", 0)
-
-
-class Answer(NamedTuple):
-    offset: int
+from headrace.kafka import AclAdmin, Admin
 
 
 class FakeAdminClient:
-    """Answers offsets one by one and repeats the last one. Without any, it never answers."""
-
-    def __init__(self, *offsets: int) -> None:
-        self._offsets = list(offsets)
-
-    def list_offsets(
-        self, asked: Mapping[confluent_kafka.TopicPartition, Any], **_: Any
-    ) -> dict[confluent_kafka.TopicPartition, "Future[Answer]"]:
-        future: Future[Answer] = Future()
-        if self._offsets:
-            left = self._offsets
-            future.set_result(Answer(left.pop(0) if len(left) > 1 else left[0]))
-        return dict.fromkeys(asked, future)
-
-    def list_topics(self, **_: Any) -> Any:
-        return type("Metadata", (), {"topics": {}})
+    """Client that answers with its cluster id."""
 
     def describe_cluster(self, **_: Any) -> "Future[Any]":
         future: Future[Any] = Future()
@@ -51,63 +29,30 @@ class FakeAdminClient:
         return 0
 
 
-def admin(monkeypatch: pytest.MonkeyPatch, *offsets: int, timeout_s: float = 0.3) -> Admin:
-    client = FakeAdminClient(*offsets)
-    monkeypatch.setattr("headrace.kafka.admin_requests.construct", lambda *_: client)
-    spec = ClusterSpec(alias="east", bootstrap_servers="127.0.0.1:1")
-    return Admin(ClusterAccess(spec), timeout_s=timeout_s)
-
-
-@pytest.mark.parametrize("position", list(Position))
-def test_an_offset_without_an_answer_is_asked_for_again(
-    monkeypatch: pytest.MonkeyPatch, position: Position
-) -> None:
-    # If a broker does not answer in time, the result has the client's mark and no error.
-    east = admin(monkeypatch, OFFSET_INVALID, OFFSET_INVALID, 42, timeout_s=60)
-    assert east.offsets([AT], position) == {AT: 42}
-
-
-def test_an_offset_without_an_answer_is_no_offset(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(Retriable, match=r"read latest offsets of orders-0 on east .*no answer"):
-        admin(monkeypatch, OFFSET_INVALID).offsets([AT], Position.LATEST)
-    assert admin(monkeypatch, OFFSET_INVALID).known_ends([AT]) == {}
-
-
-def test_no_record_at_a_time_is_an_answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert admin(monkeypatch, -1).offsets_at([AT], 0) == {AT: -1}
-
-
-def test_a_time_out_of_our_own_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    # A driver that was frozen for longer than both time-outs finds its own expired first.
-    monkeypatch.setattr("headrace.kafka.admin_requests.GRACE_S", 0.0)
-    with pytest.raises(Retriable, match=r"latest offsets of orders-0 on east .*time"):
-        admin(monkeypatch).offsets([AT], Position.LATEST)
-
-
-class Interrupting(Future[Answer]):
+class Interrupting(Future[Any]):
     """Future during whose wait the Secrets change and another thread requests a client."""
 
     def __init__(self, east: Admin, client: "weakref.ref[FakeAdminClient]") -> None:
         super().__init__()
         self._east, self._client = east, client
 
-    def result(self, timeout: float | None = None) -> Answer:
+    def result(self, timeout: float | None = None) -> Any:
         self._east.cluster_id()
         gc.collect()
         assert self._client() is not None, "destroyed, with the request that is on its way"
-        return Answer(42)
+        return SimpleNamespace(valid=[SimpleNamespace(group_id="billing")], errors=[])
 
 
 def test_a_client_is_kept_until_it_has_answered(monkeypatch: pytest.MonkeyPatch) -> None:
     class Replaced(FakeAdminClient):
-        def list_offsets(self, asked: Any, **_: Any) -> Any:
-            return dict.fromkeys(asked, Interrupting(east, weakref.ref(self)))
+        def list_consumer_groups(self, **_: Any) -> Any:
+            return Interrupting(east, weakref.ref(self))
 
     monkeypatch.setattr("headrace.kafka.admin_requests.construct", lambda *_: Replaced())
     monkeypatch.setattr("headrace.kafka.admin_requests.Renewal.due", True)
     spec = ClusterSpec(alias="east", bootstrap_servers="127.0.0.1:1")
     east = Admin(ClusterAccess(spec), timeout_s=0.3)
-    assert east.offsets([AT], Position.LATEST) == {AT: 42}
+    assert east.groups() == {"billing"}
 
 
 @pytest.mark.parametrize("code", [KafkaError._TIMED_OUT, KafkaError._TRANSPORT])
@@ -128,17 +73,6 @@ def test_a_client_that_no_broker_answers_is_not_asked_again(
     with pytest.raises(Retriable, match="read the cluster id of east"):
         east.cluster_id()
     assert east.cluster_id() == "east-id"
-
-
-def test_a_client_that_keeps_to_a_dead_leader_is_not_asked_again(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    made = iter([FakeAdminClient(OFFSET_INVALID), FakeAdminClient(42)])
-    monkeypatch.setattr("headrace.kafka.admin_requests.construct", lambda *_: next(made))
-    spec = ClusterSpec(alias="east", bootstrap_servers="127.0.0.1:1")
-    east = Admin(ClusterAccess(spec), timeout_s=0.3)
-    assert east.known_ends([AT]) == {}
-    assert east.known_ends([AT]) == {AT: 42}
 
 
 def test_a_broker_that_lists_no_groups_is_retried(monkeypatch: pytest.MonkeyPatch) -> None:
