@@ -621,6 +621,18 @@ def test_a_worker_that_came_empty_gets_lost_units_only_up_to_its_share() -> None
     assert group.is_complete_and_balanced()
 
 
+def test_workers_with_the_lower_share_do_not_hide_an_overloaded_worker() -> None:
+    # Two of four workers have the lower share, as in a balanced group of six tasks.
+    group = Group(units={"c": 6}, workers=("worker0",), max_delay_ms=0)
+    group.join_with("worker1", ["c"], [("c", 0)])
+    group.join_with("worker2", [], [("c", 1)])
+    group.join_with("worker3", [], [("c", index) for index in range(2, 6)])
+    group.round()
+    assert group.counts() == ([0, 0, 0, 1], [0, 1, 1, 2])
+    group.round()
+    assert group.is_complete_and_balanced()
+
+
 def test_without_workers_nothing_happens() -> None:
     group = Group(workers=())
     assert group.round() == Round(0, {}, {})

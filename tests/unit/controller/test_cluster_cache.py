@@ -191,15 +191,17 @@ def test_the_end_of_an_earlier_flow_of_the_name_is_not_that_of_the_new_one() -> 
     async def test(seen: Seen) -> None:
         old, new = flow("1", version=5), flow("2", version=9)
         seen.cache.put_flow(old)
+        assert seen.cache.written(FLOW) == {("k", "east.a")}
         seen.cache.put_flow(new)
         assert seen.units() == {"orders-source-task-1": ""}
+        assert seen.cache.written(FLOW) == {("k", "east.b")}
         seen.cache.put_flow(flow("1", version=6))  # a late answer
         seen.cache.drop_flow(old)
         assert seen.cache.in_force(FLOW).flow.metadata.uid == "2"
         seen.cache.drop_flow(new)
         assert seen.cache.flow_object(FLOW) is None
 
-    run(test, unit(0, owner="1"), unit(1, owner="2"))
+    run(test, unit(0, owner="1", writes="east.a"), unit(1, owner="2", writes="east.b"))
 
 
 def test_a_deletion_that_no_watch_reported_is_noticed_by_the_next_list() -> None:

@@ -92,6 +92,12 @@ def test_settings_become_fields(setting: str, field: dict[str, Any]) -> None:
     assert spec == base | field
 
 
+def test_a_number_of_tasks_below_one_is_noted_and_not_set() -> None:
+    text = f"{ONE_WAY}tasks.max = 0\n"
+    assert "tasks" not in spec_of(text)
+    assert "spec.tasks.max is at least 1" in noted(text)["tasks.max"]
+
+
 def test_a_direction_wins_over_settings_of_all_directions() -> None:
     assert spec_of(f"{ONE_WAY}tasks.max = 2\na->b.tasks.max = 5\n")["tasks"] == {"max": 5}
 

@@ -1,12 +1,15 @@
 """Changes of its flow's object that a driver in a pod follows, without an API server."""
 
 import asyncio
+import os
+import signal
+from collections.abc import AsyncIterator
 from types import SimpleNamespace
 from typing import Any, cast
 
 from headrace.api import ReplicationFlow, Resets
 from headrace.driver.pod import Pod, PodDriver
-from headrace.k8s import Client
+from headrace.k8s import Client, Object, Objects
 
 FLOW: dict[str, Any] = {
     "apiVersion": "headrace.dev/v1beta1",
@@ -74,6 +77,32 @@ def test_driver_follows_annotations_and_keeps_the_last_valid_spec_of_an_invalid_
     asyncio.run(scene())
     assert [flow.spec.state for flow in followed] == ["Paused", "Paused"]
     assert [str(Resets.from_metadata(flow.metadata)) for flow in followed] == ["", ASKED]
+
+
+class EmptyNamespace:
+    """API server without flows and units."""
+
+    on_request = None
+
+    async def list_versioned(self, *_: Any, **__: Any) -> tuple[Objects, str]:
+        return [], "1"
+
+    async def watch(self, *_: Any, **__: Any) -> AsyncIterator[tuple[str, Object]]:
+        yield "CONNECTED", {}
+        await asyncio.Event().wait()
+
+
+def test_driver_without_a_flow_ends_on_term() -> None:
+    pod = Pod("orders", "shop", "orders-0", None, "127.0.0.1", 0, None, 1.0)
+
+    async def scene() -> None:
+        running = asyncio.create_task(PodDriver(cast("Client", EmptyNamespace()), pod).run())
+        await asyncio.sleep(0)  # the first step of the driver installs its signal handlers
+        os.kill(os.getpid(), signal.SIGTERM)
+        async with asyncio.timeout(60):
+            await running
+
+    asyncio.run(scene())
 
 
 ASKED = "orders/3@2026-01-31T18:00:00Z"

@@ -76,6 +76,11 @@ def test_a_long_test_has_no_more_points_than_a_plot_can_show(hours: int) -> None
     assert {p.acknowledged_per_second for p in found[:-1]} == {10}
 
 
+def test_a_test_of_many_days_has_no_more_points_than_a_plot_can_show() -> None:
+    last_s = 25 * 24 * 3_600  # one second beyond the largest width of a point
+    assert len(points(0, [(0, 10), (last_s, 10)], None)) <= MAX_POINTS
+
+
 def test_without_a_probe_there_are_still_points() -> None:
     assert [p.acknowledged_per_second for p in points(0, [(0, 7)], None)] == [7]
     assert points(0, [], None) == ()

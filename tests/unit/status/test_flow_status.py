@@ -196,10 +196,12 @@ def test_a_driver_that_did_not_release_in_time_is_named_with_this_flow_s_units()
 
 def test_a_failed_task_makes_the_flow_not_ready_and_says_why() -> None:
     error = TaskError(reason="Fatal", message="disk on fire", time=NOW)
-    failed = unit(TaskType.SOURCE_TASK, TaskPhase.FAILED, last_error=error)
-    status, reason, message = readiness(CONNECTOR, failed)
-    assert (status, reason) == ("False", "TaskFailed")
-    assert "disk on fire" in message
+    first, second = (
+        unit(TaskType.SOURCE_TASK, TaskPhase.FAILED, index, last_error=error) for index in (0, 1)
+    )
+    name = first.metadata.name
+    assert readiness(CONNECTOR, first) == ("False", "TaskFailed", f"{name} failed: disk on fire")
+    assert readiness(CONNECTOR, first, second)[2] == f"{name} failed (and 1 more): disk on fire"
 
 
 def test_a_failed_connector_stalls_the_flow() -> None:

@@ -36,8 +36,11 @@ def test_job_has_the_manifest_the_secrets_and_the_options(
     assert container["args"][: len(command) + 1] == [*command, "secure-orders"]
     assert container["args"][-1] == "--dry-run"
     assert pod["automountServiceAccountToken"] is False
-    mounted = {one["mountPath"].rpartition("/")[2] for one in container["volumeMounts"]}
-    assert mounted >= {"east-ca", "east-user", "west-ca", "west-client"}
+    mounted = {one["mountPath"] for one in container["volumeMounts"]}
+    (secrets,) = [one for one in container["args"] if one.startswith("--secrets=")]
+    folder = secrets.removeprefix("--secrets=")
+    names = ("east-ca", "east-user", "west-ca", "west-client")
+    assert mounted >= {f"{folder}/{name}" for name in names}
     assert {one["name"] for one in container["volumeMounts"]} == {
         one["name"] for one in pod["volumes"]
     }

@@ -120,6 +120,20 @@ def test_a_later_write_keeps_the_first_time_also_of_another_driver(watched: Watc
     assert (later.offsets, later.since) == (3, first.since)
 
 
+@pytest.mark.parametrize(("partitions", "others"), [(5, ""), (7, "; and 2 more partitions")])
+def test_five_partitions_are_named_and_others_are_counted(
+    watched: Watched, partitions: int, others: str
+) -> None:
+    watched.fail_over()
+    watched.source.delete_topic(TOPIC)
+    watched.source.create_topic(TOPIC, partitions)
+    for number in range(partitions):
+        watched.source.append(TOPIC, b"late", partition=number)
+    said = watched.said()
+    assert said.count("has 1 new offsets") == 5
+    assert f"do not know who wrote them{others}. Stop these producers" in said
+
+
 def test_all_records_of_a_topic_that_was_created_again_count(watched: Watched) -> None:
     watched.fail_over()
     watched.source.recreate_topic(TOPIC)

@@ -60,6 +60,9 @@ def test_a_right_that_is_missing_is_named_with_the_acl_and_the_command(scene: Sc
 def test_a_right_without_which_the_flow_copies_all_the_same_is_a_warning(scene: Scene) -> None:
     scene.target.denied = {(COPY, Operation.ALTER)}
     assert only(scene).outcome is CheckResult.WARNING
+    scene.target.denied = {(COPY, Operation.READ)}
+    assert only(scene).outcome is CheckResult.WARNING
+    assert only(scene).message.endswith("needed to repeat nothing after a crash")
 
 
 def test_what_exists_need_not_be_made(scene: Scene) -> None:
@@ -216,6 +219,11 @@ def test_what_equal_offsets_take_is_missing_and_not_only_missed(
     assert wrong(preserved) == []
     preserved.target.denied = {(name, operation)}
     assert {one.outcome for one in wrong(preserved)} == {CheckResult.MISSING}
+
+
+def test_preserved_offsets_need_permission_to_read_the_copies(preserved: Scene) -> None:
+    preserved.target.denied = {(COPY, Operation.READ)}
+    assert only(preserved).message.endswith("needed to give copies their sources' offsets")
 
 
 def test_a_setting_against_equal_offsets_is_missing_with_the_command(preserved: Scene) -> None:

@@ -326,6 +326,17 @@ def test_whoever_asks_only_the_loop_s_thread_calls_a_task() -> None:
     assert WatchedTask.threads == {"the loop"}
 
 
+def test_an_idle_loop_rests_between_its_turns_after_an_order() -> None:
+    turns, began = threading.Semaphore(0), time.monotonic()
+    loop = TaskLoop(TaskManager(FakeTask), "the loop", beat=turns.release)
+    loop.pause(frozenset())
+    for _ in range(25):
+        assert turns.acquire(timeout=60)
+    # 2, 4, 8, 16 and 20 times 20 ms, of which the order may shorten one.
+    assert time.monotonic() - began > 0.4
+    assert loop.stop(60)
+
+
 def test_a_loop_whose_turn_does_not_end_is_not_alive(monkeypatch: pytest.MonkeyPatch) -> None:
     hangs, turns = threading.Event(), threading.Semaphore(0)
     turn_may_end = threading.Event()
