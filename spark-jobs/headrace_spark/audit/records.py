@@ -6,7 +6,7 @@ and old tombstones.
 """
 
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass
 from typing import NamedTuple
 
@@ -33,6 +33,13 @@ _COLUMNS = (
     *("key_hash", "value_hash", "headers_hash", "content"),
 )
 _KEY = ("topic", "lane", "key_hash")
+_SCALE = {
+    "oldest_ms": "bigint",
+    "width_ms": "bigint",
+    "blocks": "bigint",
+    "is_stamped": "boolean",
+}
+"""Types of the fields of ``Scale``."""
 
 
 @dataclass(frozen=True)
@@ -83,18 +90,13 @@ def hashed(
     - ``row``: number of records before this one in the partition. Spark reads a partition in one
       task, in the order of the log.
     """
-    # A join finds a topic by its hash. A map is searched from its beginning for each record.
-    names = _table(
-        records.sparkSession,
-        [{"topic": name, "source": source} for name, source in source_names.items()],
-        "topic string, source string",
-    )
+    names = {name: {"source": source} for name, source in source_names.items()}
     # Spark's hashes skip nulls. The flags distinguish null from empty, and key from value. JSON
     # keeps the borders of headers, and is written only if there are headers.
     nulls = (F.col("key").isNull(), F.col("value").isNull())
     headers = F.when(F.size("headers") > 0, F.to_json("headers"))
     topic = F.col("source")
-    return records.join(F.broadcast(names), "topic").select(
+    return _with_fields(records, names, {"source": "string"}).select(
         topic.alias("topic"),
         "partition",
         "offset",
@@ -115,27 +117,32 @@ def hashed(
 
 def in_blocks(records: DataFrame, scales: Mapping[str, Scale], *, ordered: bool) -> DataFrame:
     """Add the columns ``lane`` and ``number`` of each record's block."""
-    of_topics = _table(
-        records.sparkSession,
-        [{"topic": topic, **asdict(scale)} for topic, scale in scales.items()],
-        "topic string, oldest_ms bigint, width_ms bigint, blocks bigint, is_stamped boolean",
-    )
     # Records that are older or newer than the scale are in the outer blocks.
     interval = F.floor((F.col("timestamp_ms") - F.col("oldest_ms")) / F.col("width_ms"))
     by_time = F.least(F.greatest(interval, F.lit(-1)), F.col("blocks"))
     number = F.when(F.col("is_stamped"), F.pmod("content", "blocks")).otherwise(by_time)
     lane = F.col("partition") if ordered else F.lit(UNORDERED)
+    fields = {name: asdict(scale) for name, scale in scales.items()}
     return (
-        records.join(F.broadcast(of_topics), "topic")
+        _with_fields(records, fields, _SCALE)
         .withColumns({"lane": lane, "number": number.cast("bigint")})
-        .drop(*(column for column in of_topics.columns if column != "topic"))
+        .drop(*_SCALE)
     )
 
 
-def _table(spark: SparkSession, rows: Sequence[Mapping[str, object]], schema: str) -> DataFrame:
-    """Return a small table. ``createDataFrame`` would start Python workers."""
-    written = F.from_json(F.lit(json.dumps(rows)), f"array<struct<{schema}>>")
-    return spark.range(0, 1, 1, 1).select(F.inline(written))
+def _with_fields(
+    records: DataFrame, topics: Mapping[str, Mapping[str, object]], types: Mapping[str, str]
+) -> DataFrame:
+    """Add the fields of each record's topic. ``topics`` must contain all topics of the records."""
+    if len(topics) == 1:
+        (fields,) = topics.values()
+        return records.withColumns({n: F.lit(fields[n]).cast(types[n]) for n in types})
+    # A join finds a topic by its hash. A map is searched from its beginning for each record.
+    # createDataFrame would start Python workers.
+    rows = json.dumps([{"topic": topic, **fields} for topic, fields in topics.items()])
+    struct = ", ".join(f"{name}: {kind}" for name, kind in {"topic": "string", **types}.items())
+    table = F.inline(F.from_json(F.lit(rows), f"array<struct<{struct}>>"))
+    return records.join(F.broadcast(records.sparkSession.range(0, 1, 1, 1).select(table)), "topic")
 
 
 def summarised(records: DataFrame) -> list[AuditBlock]:
