@@ -102,11 +102,12 @@ MESSAGES := 1000000
 bench-verify: $(INSTALLED)  ## a mirror test's load and comparison, beside a job that only reads and counts
 	@$(IN_TESTS) bench.verify --messages $(MESSAGES)
 
-# A minute per million records, and 65 GB of disk: make bench-audit MESSAGES=100000000 GIGABYTES=20 TURNS=1
+# 42 GB of disk, and 23 GB with CODEC=lz4: make bench-audit MESSAGES=100000000 GIGABYTES=20 TURNS=1
 GIGABYTES := 1
 TURNS := 3
+CODEC := none
 bench-audit: $(INSTALLED)  ## an audit beside a job that only reads and counts, and an incremental audit
-	@$(IN_TESTS) bench.audit --messages $(MESSAGES) --gigabytes $(GIGABYTES) --turns $(TURNS)
+	@$(IN_TESTS) bench.audit --messages $(MESSAGES) --gigabytes $(GIGABYTES) --turns $(TURNS) --codec $(CODEC)
 
 # A quarter of a minute each: make bench-failover SWITCHES=10
 SWITCHES := 100

@@ -5,9 +5,9 @@ topics only the latest record of each key must be equal, because either side may
 and old tombstones.
 """
 
-from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
-from itertools import chain
+import json
+from collections.abc import Collection, Mapping
+from dataclasses import asdict, dataclass
 from typing import NamedTuple
 
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -33,6 +33,13 @@ _COLUMNS = (
     *("key_hash", "value_hash", "headers_hash", "content"),
 )
 _KEY = ("topic", "lane", "key_hash")
+_SCALE = {
+    "oldest_ms": "bigint",
+    "width_ms": "bigint",
+    "blocks": "bigint",
+    "is_stamped": "boolean",
+}
+"""Types of the fields of ``Scale``."""
 
 
 @dataclass(frozen=True)
@@ -83,13 +90,13 @@ def hashed(
     - ``row``: number of records before this one in the partition. Spark reads a partition in one
       task, in the order of the log.
     """
-    names = F.create_map(*(F.lit(name) for name in chain(*source_names.items())))
+    names = {name: {"source": source} for name, source in source_names.items()}
     # Spark's hashes skip nulls. The flags distinguish null from empty, and key from value. JSON
     # keeps the borders of headers, and is written only if there are headers.
     nulls = (F.col("key").isNull(), F.col("value").isNull())
     headers = F.when(F.size("headers") > 0, F.to_json("headers"))
-    topic = names[F.col("topic")]
-    return records.select(
+    topic = F.col("source")
+    return _with_fields(records, names, {"source": "string"}).select(
         topic.alias("topic"),
         "partition",
         "offset",
@@ -110,27 +117,32 @@ def hashed(
 
 def in_blocks(records: DataFrame, scales: Mapping[str, Scale], *, ordered: bool) -> DataFrame:
     """Add the columns ``lane`` and ``number`` of each record's block."""
-
-    def of_topic(values: Iterable[int]) -> Column:
-        pairs = zip(
-            map(F.lit, scales), (F.lit(value).cast("bigint") for value in values), strict=True
-        )
-        return F.create_map(*chain(*pairs))[F.col("topic")]
-
-    oldest = of_topic(scale.oldest_ms for scale in scales.values())
-    width = of_topic(scale.width_ms for scale in scales.values())
-    blocks = of_topic(scale.blocks for scale in scales.values())
     # Records that are older or newer than the scale are in the outer blocks.
-    interval = F.floor((F.col("timestamp_ms") - oldest) / width)
-    by_time = F.least(F.greatest(interval, F.lit(-1)), blocks)
-    stamped = [name for name, scale in scales.items() if scale.is_stamped]
-    number = F.when(F.col("topic").isin(*stamped), F.pmod("content", blocks)).otherwise(by_time)
-    return records.withColumns(
-        {
-            "lane": F.col("partition") if ordered else F.lit(UNORDERED),
-            "number": number.cast("bigint"),
-        }
+    interval = F.floor((F.col("timestamp_ms") - F.col("oldest_ms")) / F.col("width_ms"))
+    by_time = F.least(F.greatest(interval, F.lit(-1)), F.col("blocks"))
+    number = F.when(F.col("is_stamped"), F.pmod("content", "blocks")).otherwise(by_time)
+    lane = F.col("partition") if ordered else F.lit(UNORDERED)
+    fields = {name: asdict(scale) for name, scale in scales.items()}
+    return (
+        _with_fields(records, fields, _SCALE)
+        .withColumns({"lane": lane, "number": number.cast("bigint")})
+        .drop(*_SCALE)
     )
+
+
+def _with_fields(
+    records: DataFrame, topics: Mapping[str, Mapping[str, object]], types: Mapping[str, str]
+) -> DataFrame:
+    """Add the fields of each record's topic. ``topics`` must contain all topics of the records."""
+    if len(topics) == 1:
+        (fields,) = topics.values()
+        return records.withColumns({n: F.lit(fields[n]).cast(types[n]) for n in types})
+    # A join finds a topic by its hash. A map is searched from its beginning for each record.
+    # createDataFrame would start Python workers.
+    rows = json.dumps([{"topic": topic, **fields} for topic, fields in topics.items()])
+    struct = ", ".join(f"{name}: {kind}" for name, kind in {"topic": "string", **types}.items())
+    table = F.inline(F.from_json(F.lit(rows), f"array<struct<{struct}>>"))
+    return records.join(F.broadcast(records.sparkSession.range(0, 1, 1, 1).select(table)), "topic")
 
 
 def summarised(records: DataFrame) -> list[AuditBlock]:

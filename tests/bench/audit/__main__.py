@@ -52,7 +52,10 @@ def main() -> int:
     options = _options()
     logs.configure("ERROR")
     console = Console(highlight=False, width=None if sys.stdout.isatty() else 120)
-    workloads = (workload(100, options.messages), workload(1000, options.gigabytes * 1_000_000))
+    workloads = (
+        workload(100, options.messages, options.codec),
+        workload(1000, options.gigabytes * 1_000_000, options.codec),
+    )
     try:
         for one in workloads:
             if one.records:
@@ -89,7 +92,10 @@ def _measured(workload: Workload, turns: int, status: Status) -> Figures:
 
 
 def _show(console: Console, workload: Workload, found: Figures) -> None:
-    console.print(f"\n{workload.records:,} records of {workload.value_bytes:,} B on each side")
+    console.print(
+        f"\n{workload.records:,} records of {workload.value_bytes:,} B on each side, "
+        f"compression {workload.codec}"
+    )
     table = Table(
         "job", "s", "Spark's start, s", "records/s of a side", "CPU s", "peak MB", "phases, s"
     )
@@ -135,6 +141,7 @@ def _options() -> argparse.Namespace:
     )
     parser.add_argument("--gigabytes", type=int, default=1, help="records of 1,000 B, in GB (1)")
     parser.add_argument("--turns", type=int, default=3, help="full audits of each size (3)")
+    parser.add_argument("--codec", default="none", help="compression of the records (none)")
     return parser.parse_args()
 
 

@@ -19,9 +19,9 @@ _OVERHEAD_BYTES = 30
 """Bytes of each record on the disk beside its value: the key, and the record's own fields."""
 
 
-def workload(value_bytes: int, records: int) -> Workload:
-    """Return records of one size, which are not compressed."""
-    return Workload(value_bytes, _BATCH_BYTES, "none", records)
+def workload(value_bytes: int, records: int, codec: str) -> Workload:
+    """Return records of one size. Half of each value is compressible."""
+    return Workload(value_bytes, _BATCH_BYTES, codec, records)
 
 
 @dataclass(frozen=True)
@@ -68,8 +68,8 @@ class AuditedCopy:
 def audited_copy(workload: Workload, folder: Path) -> Iterator[AuditedCopy]:
     """Yield a topic and its copy, in clusters of their own."""
     plans = [ClusterPlan("east"), ClusterPlan("west")]
-    of_record_bytes = workload.value_bytes + _OVERHEAD_BYTES
-    disk_bytes = (1 << 30) + 2 * workload.records * of_record_bytes
+    on_disk_bytes = workload.value_bytes // (1 if workload.codec == "none" else 2)
+    disk_bytes = (1 << 30) + 2 * workload.records * (on_disk_bytes + _OVERHEAD_BYTES)
     with Sandbox.start("bench-audit", plans, disk_bytes=disk_bytes) as sandbox:
         produce(access(sandbox, "east"), workload)
         found = AuditedCopy(sandbox, folder, workload)

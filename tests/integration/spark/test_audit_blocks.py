@@ -1,6 +1,6 @@
 """The audit's reading with Spark: which records are equal, and the latest record of a key."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
@@ -63,6 +63,18 @@ def test_sums_of_both_sides_agree_though_offsets_differ(spark: SparkSession) -> 
         found = compare_blocks(source, records.summarised(frame(spark, target)), 1_000)
         assert found.differing == differing
         assert len(found.agreed[ORDERS, 0]) == 4 - len(differing)
+
+
+@pytest.mark.parametrize("topics", [(ORDERS,), (ORDERS, "returns")])
+def test_each_topic_has_its_name_on_the_source_and_its_own_blocks(
+    spark: SparkSession, topics: Sequence[str]
+) -> None:
+    log = [PLAIN._replace(topic=f"east.{topic}", timestamp_ms=7_000) for topic in topics]
+    names = {f"east.{topic}": topic for topic in topics}
+    scales = {topic: Scale(1_000 * n, 1_000, 10) for n, topic in enumerate(topics)}
+    hashed = records.hashed(kafka_source(spark, log), names, ())
+    found = records.summarised(records.in_blocks(hashed, scales, ordered=True))
+    assert {block.key for block in found} == {(topic, 0, 7 - n) for n, topic in enumerate(topics)}
 
 
 def test_blocks_beyond_the_limit_are_not_read(spark: SparkSession) -> None:
