@@ -83,12 +83,11 @@ print(json.dumps(found))
 """Program that prints each group's offset, and the record at which it resumes."""
 
 
-def failover_job(flow: Document, namespace: str) -> list[Document]:
-    """Return the manifests that ``headrace job failover`` prints."""
-    image = f"headrace:{__version__}"
-    options = ("-f", "-", "-n", namespace, "--image", image, "--", "-o", "json")
+def job(verb: str, flow: Document, namespace: str, image: str, *options: str) -> list[Document]:
+    """Return the manifests that ``headrace job`` prints."""
+    about = ("-f", "-", "-n", namespace, "--image", f"{image}:{__version__}", "--", *options)
     done = subprocess.run(
-        [sys.executable, "-m", "headrace", "job", "failover", "mirror", *options],
+        [sys.executable, "-m", "headrace", "job", verb, "mirror", *about],
         input=yaml.safe_dump(flow),
         text=True,
         stdout=subprocess.PIPE,
@@ -125,12 +124,20 @@ def test_a_planned_fail_over_by_kubectl_leaves_the_offsets_as_they_are(
 
     flow.patch({"spec": {"state": "Stopped"}})
     wait_until(lambda: not flow.pods())
-    cluster.apply(*failover_job(document, namespace), namespace=namespace)
-    job = "job/headrace-failover-mirror"
-    status = ("get", job, "-o", "jsonpath={.status.conditions[*].type}")
-    ended = wait_until(lambda: {"Complete", "Failed"} & set(flow.kubectl(*status).split()))
-    said = flow.kubectl("logs", job)
-    assert "Complete" in ended, said
+
+    def run(verb: str, image: str, *options: str) -> str:
+        """Run a Job that has to succeed, and return its log."""
+        made = job(verb, document, namespace, image, *options)
+        cluster.apply(*made, namespace=namespace)
+        name = f"job/headrace-{verb}-mirror"
+        status = ("get", name, "-o", "jsonpath={.status.conditions[*].type}")
+        ended = wait_until(lambda: {"Complete", "Failed"} & set(flow.kubectl(*status).split()))
+        log = flow.kubectl("logs", name)
+        assert "Complete" in ended, log
+        return log
+
+    assert "records of 1 topic are on the target" in run("audit", "headrace-spark", "--settle=1")
+    said = run("failover", "headrace", "-o", "json")
     found = json.loads(said[said.index("{") :])
     assert (found["done"], found["notCopied"], found["problems"]) == ("failed over", 0, [])
     assert [one["exact"] for one in found["groups"]] == [True] * GROUPS

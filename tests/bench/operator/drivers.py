@@ -86,8 +86,9 @@ class SimulatedDriver:
         async with AsyncExitStack() as stack:
             client = await connect_by_file(f"driver {self.name}", str(self._kubeconfig))
             stack.push_async_callback(client.close)
-            found = await until_done(lambda: client.get(FLOW, self._namespace, self._flow))
-            assert found
+            # A driver may list and watch its flow, but not get it.
+            own = f"metadata.name={self._flow}"
+            (found,) = await until_done(lambda: client.list(FLOW, self._namespace, fields=own))
             flow = parse(ReplicationFlow, found)
             units = DriverUnits(client, self._namespace, self.name, self._wake.set)
             herder = KubernetesHerder(client, asyncio.get_running_loop(), flow)
