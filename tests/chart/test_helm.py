@@ -21,7 +21,7 @@ def put_on_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[st
         program.chmod(0o755)
         return program
 
-    put("go", 'test "$1" = version && echo go version go1.25.0 linux/amd64 || exit 1')
+    put("go", 'test "$1" = version && echo go version go1.26.0 linux/amd64 || exit 1')
     return lambda version: put("helm", f"echo {version}")
 
 

@@ -12,8 +12,8 @@ from headrace.errors import Fatal
 from headrace.host import cache_home, file_lock
 
 PINNED = Path(__file__).parent / "binary" / "go.txt"
-OLDEST = (1, 25)
-"""Oldest Go that Prometheus' go.mod accepts. Kubernetes 1.34 requires only 1.24."""
+OLDEST = (1, 26)
+"""Oldest Go that the go.mod of Kubernetes 1.37 accepts."""
 
 
 def find_go() -> Path:

@@ -9,7 +9,7 @@ from cluster.pod_spec import Unsupported
 from cluster.rest import Json
 
 _asking = ThreadPoolExecutor(thread_name_prefix="probe")  # a frozen container does not answer
-_http = urllib3.PoolManager(maxsize=10, retries=False, headers={"User-Agent": "kube-probe/1.34"})
+_http = urllib3.PoolManager(maxsize=10, retries=False, headers={"User-Agent": "kube-probe/1.37"})
 
 
 class Probe:

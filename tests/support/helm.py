@@ -18,7 +18,7 @@ OLDEST = (3, 18)
 """Oldest version whose schema errors have the text that tests expect; Helm 4 is not tested."""
 REQUIRED = f"--values={Path(__file__).with_suffix('.values.yaml')}"
 """Values without which the chart is not rendered. Arguments after it override them."""
-KUBERNETES = "1.34.0"
+KUBERNETES = "1.37.0"
 """Kubernetes version for which Helm renders; it does not contact an API server."""
 HELM = Program(
     "helm",

@@ -32,7 +32,7 @@ def put_on_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[st
 
 @pytest.mark.usefixtures("put_on_path")
 def test_no_go_and_no_way_to_one() -> None:
-    with pytest.raises(Fatal, match=r"(?s)there is no `go` on PATH, and PyPI's .*Install Go 1\.25"):
+    with pytest.raises(Fatal, match=r"(?s)there is no `go` on PATH, and PyPI's .*Install Go 1\.26"):
         find_go()
 
 
@@ -44,7 +44,7 @@ def test_a_go_that_is_too_old_is_passed_over(put_on_path: Callable[[str], None])
 
 def test_what_go_says_is_shown(put_on_path: Callable[[str], None]) -> None:
     put_on_path(
-        'test "$1" = version && echo go version go1.25.0 linux/amd64 && exit\n'
+        'test "$1" = version && echo go version go1.26.0 linux/amd64 && exit\n'
         "echo 'go: no such host' && exit 1"
     )
     sentence = r"(?s)could not be built: .*go: no such host.*GOPROXY.*`make check` runs the tests"
@@ -53,7 +53,7 @@ def test_what_go_says_is_shown(put_on_path: Callable[[str], None]) -> None:
 
 
 BUILDS = """
-test "$1" = version && echo go version go1.25.0 linux/amd64 && exit
+test "$1" = version && echo go version go1.26.0 linux/amd64 && exit
 echo "$@" >> {log}
 test "$1" = list && echo one && echo two && exit
 while test "$1" != -o; do shift; done
@@ -76,7 +76,7 @@ def test_programs_of_one_module_are_built_at_once_and_once(
 
 
 TAKES_LONG = """
-test "$1" = version && echo go version go1.25.0 linux/amd64 && exit
+test "$1" = version && echo go version go1.26.0 linux/amd64 && exit
 shown() {{
   n=0
   until /bin/grep -q "$1" {shown} || test $n = 3000; do n=$((n + 1)); /bin/sleep 0.02; done

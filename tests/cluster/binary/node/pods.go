@@ -8,7 +8,6 @@ import (
 	"time"
 
 	cri "k8s.io/cri-client/pkg"
-	"k8s.io/klog/v2"
 )
 
 const removeTimeout = 30 * time.Second
@@ -20,12 +19,14 @@ func removePods(arguments []string) error {
 	if len(arguments) != 1 {
 		return fmt.Errorf("usage: remove-pods ENDPOINT")
 	}
-	logger := klog.Background()
-	runtime, err := cri.NewRemoteRuntimeService(arguments[0], removeTimeout, nil, &logger)
+	ctx := context.Background()
+	runtime, err := cri.NewRemoteRuntimeServiceBuilder().
+		WithEndpoint(arguments[0]).
+		WithConnectionTimeout(removeTimeout).
+		Build(ctx)
 	if err != nil {
 		return err
 	}
-	ctx := context.Background()
 	pods, err := runtime.ListPodSandbox(ctx, nil)
 	if err != nil {
 		return err
