@@ -267,13 +267,11 @@ def _partition(
     partition, code, high, stable, start = _PARTITION.unpack_from(view, place)
     listed = place + _PARTITION.size
     count, place = _count(view, listed, 17)
-    aborted: list[tuple[int, int]] | None = []
+    aborted: list[tuple[int, int]] = []
     for _ in range(count):
         producer_id, first_offset = struct.unpack_from(">qq", view, place)
         aborted.append((producer_id, first_offset))
         _, place = _tags(view, place + 16)
-    if not view[listed]:
-        aborted = None
     (preferred,) = _INDEX.unpack_from(view, place)
     size, place = _count(view, place + _INDEX.size, 1)
     records, place = view[place : place + size], place + size
@@ -282,7 +280,8 @@ def _partition(
     leader = _LEADER.unpack_from(tags[1]) if 1 in tags else None
     error = error_code(code) if code else ErrorCode.none
     return Fetched(
-        topic_id, partition, error, high, stable, start, aborted, preferred, records,
+        topic_id, partition, error, high, stable, start, aborted if view[listed] else None,
+        preferred, records,
         None if diverging == (-1, -1) else diverging, None if leader == (-1, -1) else leader, name,
     ), place  # fmt: skip
 
