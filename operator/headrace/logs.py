@@ -32,7 +32,7 @@ _NUMBERS = {
     "exception": logging.ERROR,
     "critical": logging.CRITICAL,
 }
-"""By the method of a logger."""
+"""Numbers of the log levels, by the name of the logger's method."""
 LEVEL_VARIABLE = "HEADRACE_LOG_LEVEL"
 FORMAT_VARIABLE = "HEADRACE_LOG_FORMAT"
 _COMMAND = "headrace"

@@ -104,7 +104,7 @@ class _Placement:
         return sum(rack is not None and rack == self._racks[copy] for copy in self._copies[task])
 
     def _fewest(self, task: TaskId) -> int:
-        """Return the lowest number of collisions that another standby can have."""
+        """Return the lowest number of collisions that one more standby would have."""
         taken = Counter(self._racks[copy] for copy in self._copies[task])
         return min(
             self._collisions(task, where)
@@ -113,7 +113,7 @@ class _Placement:
         )
 
     def _choose(self, task: TaskId) -> int:
-        """Return the driver for another standby of a task.
+        """Return the driver for one more standby of a task.
 
         Drivers with the fewest collisions are preferred, then drivers with the fewest tasks.
         """

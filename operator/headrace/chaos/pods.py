@@ -155,7 +155,10 @@ The image is already on the node. If the limit is exceeded, the error contains t
 """
 _POLL_S = 0.2
 _SURE_S = 2.0
-"""A program that finds no process to signal ends within this time, in seconds."""
+"""Time in seconds within which the program ends if it finds no process.
+
+If it still runs after that, it has sent the signal.
+"""
 
 _Condition = Callable[[Object], bool]
 

@@ -133,7 +133,7 @@ class ProgressLog:
 
         Raises:
             Retriable: Reading takes longer than ``timeout_s``.
-            Throttled: The reason is a quota, and ``on_throttled`` of the clients raises it.
+            Throttled: A quota delays reading, and the clients' ``on_throttled`` raises this error.
         """
         self._read_earlier(timeout_s)
         ends = self._ends()

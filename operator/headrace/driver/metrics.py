@@ -247,7 +247,7 @@ TRANSLATIONS = Described(
     "gauge",
     "Committed offsets of the groups of a checkpoint task, by how they were translated last: Exact "
     "(the very next record), Ahead (not copied yet: the end of the copy), Conservative (some "
-    "records are read again), None (no checkpoint: no pair of offsets is as old).",
+    "records are read again), None (no checkpoint: no offset sync up to them is known).",
     (*TASK, "translation"),
 )
 BEAT_S = Described(

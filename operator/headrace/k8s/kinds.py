@@ -97,9 +97,9 @@ class InvalidObject(InvalidSpec):
 
 
 _RULE = "rule"
-"""Error type of headrace's own checks, which all versions make.
+"""Error type of headrace's own checks, for example of regular expressions.
 
-An example is an invalid regular expression.
+All versions of headrace make these checks, so an error is not caused by a newer CRD.
 """
 _METADATA = frozenset(info.alias for info in ObjectMeta.model_fields.values())
 

@@ -298,7 +298,10 @@ class LeaseKeeper:
 
 _CHECK_EVERY_S = 0.5
 _BLIND_AFTER_S = 4 * _CHECK_EVERY_S
-"""Time between two checks after which the observer was probably blind, in seconds."""
+"""Maximum time between two checks, in seconds.
+
+If more time passes, this process was probably suspended, and the observation starts again.
+"""
 
 
 class LeaseWatch:

@@ -252,7 +252,10 @@ class _Sender:
         return 0 if view is None else len(view.partitions)
 
     def _topic_error(self, topic: str, since_s: float) -> KafkaError | None:
-        """Return the error of a topic that cannot be written, and was wanted since ``since_s``."""
+        """Return the error of a topic that cannot be written, or None.
+
+        A topic may be unknown for some time. ``since_s`` is the time since which records wait.
+        """
         view = self._client().view.topics.get(topic)
         if view is None:
             return None

@@ -9,8 +9,8 @@ from headrace.timing import Clock
 SMALL_FETCH_BYTES = 32 << 10
 """Maximum size of a response to a throttled client, in bytes.
 
-A broker delays a response that, with all others of the last ten seconds, exceeds the quota. A large
-response is therefore delayed again and again while other clients of the same user read a little.
+A broker delays a response that, with all others of the last ten seconds, exceeds the quota. While
+other clients of the same user read even a little, a large response exceeds it again and again.
 """
 _AFTER_S = 10.0
 """Time in seconds after a delay within which data arrive, or the next delay is announced."""

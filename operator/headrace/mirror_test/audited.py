@@ -111,9 +111,9 @@ class AuditedPast(Model):
     """Ranges that earlier audits compared, and that this audit checked again in part."""
 
     since_ms: int | None = None
-    """Time of the oldest verdict at whose frontier this audit continued, in ms since 1970.
+    """Time in ms since 1970 of the oldest verdict among the audits that this audit continued.
 
-    Absent if no topic has a frontier.
+    Each topic continues at the frontier of an earlier audit. Absent if no topic has one.
     """
     blocks: int = 0
     """Number of stored blocks of both sides."""

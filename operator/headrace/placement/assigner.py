@@ -169,8 +169,8 @@ class Assigner:
     ) -> PlacementDecision:
         """Assign the units of ``flows``. May block for seconds while a plug-in responds.
 
-        Units in ``barred`` must not run. Units without a placement are not moved. ``now_s`` is on a
-        monotonic clock.
+        Units in ``barred`` must not run. A unit that is not in the result stays where it is.
+        ``now_s`` is on a monotonic clock.
         """
         flows, tasks = list(flows), list(tasks)
         now_ms = int(now_s * 1000)

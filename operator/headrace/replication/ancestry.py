@@ -249,11 +249,11 @@ class JudgedHop(NamedTuple):
 
 
 def judge_hop(hop: Hop, upstream: Iterable[Descent], selects: Callable[[str], bool]) -> JudgedHop:
-    """Apply the rule to a hop.
+    """Decide whether a flow refuses a hop, by the rule of this module.
 
     Args:
         hop: Hop to judge. Its ``refused`` is ignored.
-        upstream: Hops that write the source cluster, with their lines.
+        upstream: Hops of flows that write to the hop's source cluster, with their lines.
         selects: Returns True if the flow copies a source topic of that name.
     """
     lines, rings = set[Line](), list[Ring]()

@@ -200,7 +200,7 @@ class SplitState:
     The value is the old task.
     """
     returned: Mapping[TopicPartition, int] = field(default_factory=dict)
-    """Partitions that were to move for balance, and returned to their task in this step.
+    """Partitions whose move for balance was cancelled in this step, with their task.
 
     The task had not released them in time.
     """

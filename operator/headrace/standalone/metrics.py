@@ -40,7 +40,7 @@ class RunSnapshot:
 
 
 def run_registry(herder: StandaloneHerder, loop: asyncio.AbstractEventLoop) -> CollectorRegistry:
-    """Return a registry that measures the run on ``loop`` at each scrape, from another thread."""
+    """Return a registry. A scrape in another thread makes ``loop`` measure the run."""
     registry = make_registry(process=False)
     registry.register(_RunCollector(lambda: _wait(_measure(herder), loop)))
     return registry

@@ -1,7 +1,7 @@
 """Checks that decide from the facts of a flow whether it is ready.
 
-docs/runbook.md has an entry for every reason. In standalone mode, checks of facts that only the
-operator has find no problem.
+docs/runbook.md has an entry for every reason. Only the operator knows some of the facts. In
+standalone mode, the checks of these facts always pass.
 """
 
 from collections import defaultdict

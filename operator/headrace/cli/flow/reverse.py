@@ -129,8 +129,8 @@ def _return_groups(there: FlowContext, found: Survey, *, dry_run: bool) -> None:
         click.echo(f"Group {group}, {at.topic}/{at.partition}, is not changed: {why}.", err=True)
     for group, at in sorted(returned.unknown):
         click.echo(
-            f"Group {group}, {at.topic}/{at.partition}, keeps its offset: no pair of offsets "
-            "of that age is known.",
+            f"Group {group}, {at.topic}/{at.partition}, keeps its offset: no offset sync up "
+            "to this offset is known.",
             err=True,
         )
     for problem in returned.problems:

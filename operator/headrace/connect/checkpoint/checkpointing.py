@@ -196,7 +196,7 @@ class CheckpointTask(ThreadedUnit):
             Precision.AHEAD: "at the end of the copy, as they are not copied yet",
             Precision.CONSERVATIVE: "earlier than they could be, as not every pair of offsets is "
             "known",
-            None: "without a checkpoint, as no offset sync is as old",
+            None: "without a checkpoint, as no offset sync up to them is known",
         }
         parts = [f"{counts[one]} {text}" for one, text in words.items() if counts[one]]
         listed = ", ".join(parts) or "none yet"

@@ -18,12 +18,12 @@ _NAMES = {SHARE: "share group", STREAMS: "Streams group"}
 _MAX_NAMED_GROUPS = 5
 _NOTES = {
     SHARE: (
-        ". At the target it begins by its share.auto.offset.reset, at the end of the copies "
-        "unless that is set"
+        ". On the target it begins where its share.auto.offset.reset says, by default at the end "
+        "of the copies"
     ),
     STREAMS: (
-        ", as its state is not at the target. There the application begins by its "
-        "auto.offset.reset, and rebuilds its state"
+        ", as its state is not at the target. There the application begins where its "
+        "auto.offset.reset says, and rebuilds its state"
     ),
 }
 

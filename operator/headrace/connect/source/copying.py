@@ -29,7 +29,7 @@ from headrace.errors import HeadraceError, Retriable
 
 
 class Lanes:
-    """Prepared lane of a source task.
+    """Creates the lanes of a source task, and prepares the next one in advance.
 
     Call ``prepare`` in the pool, and the other methods in the loop.
     """

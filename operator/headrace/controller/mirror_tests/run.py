@@ -1,4 +1,4 @@
-"""Run of a MirrorTest, with the defaults of all tests."""
+"""A run of a MirrorTest, and the defaults that apply to all tests."""
 
 from dataclasses import dataclass, field
 from typing import TypeVar

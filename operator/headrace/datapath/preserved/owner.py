@@ -63,9 +63,9 @@ async def ends_of(
 
     ``producers`` contains the producer id of each partition's data. The producers' states are read
     first, then the leaders' log ends. If an earlier owner's batch arrives in between, the sequence
-    is outdated, and the broker rejects it. In the other order the end would be outdated, which no
-    broker rejects. The leader's log end is used, because a high watermark may be below records that
-    the state already includes.
+    number that was read is outdated, and the broker rejects the next batch of this owner. In the
+    other order the log end would be outdated, and the broker would accept the batch. The leader's
+    log end is used, because a high watermark may be below records that the state already includes.
     """
     try:
         states = await describe_producers(target, producers, timeout_s=_LEADER_S)

@@ -34,7 +34,7 @@ def copied(scene: Scene) -> None:
 def test_a_line_for_each_partition_of_a_group(say: Say, scene: Scene) -> None:
     copied(scene)
     rows = [row.split() for row in say("flow", "groups", "f").splitlines()]
-    why = ["no", "offset", "sync", "as", "old", "is", "known"]
+    why = ["no", "offset", "sync", "up", "to", "this", "offset", "is", "known"]
     assert rows == [
         ["GROUP", "PARTITION", "COMMITTED", "CHECKPOINT", "ON", "TARGET", "LAG", "NOTE"],
         ["audit", "orders/0", "7", "-", "-", "-", *why],
@@ -69,7 +69,7 @@ def test_all_of_it_for_programs(
         "committed": 9,
         "checkpoint": {"sourceOffset": 4, "targetOffset": 4},
         "lag": 5,
-        "note": "no offset sync as old is known",
+        "note": "no offset sync up to this offset is known",
     }
 
 
