@@ -61,16 +61,16 @@ class ReplicationFlowStatus(Model):
     tasks: TaskCounts | None = None
     """Active tasks, by state."""
     lag: Lag | None = None
-    """Lag of the target. On Kubernetes it is written when it changes by a power of two. It is
+    """Lag of the target. On Kubernetes it is written when it crosses a power of two. It is
     absent while the flow is stopped, and while it is unknown for a task. That is so if the task is
     starting, if its driver is lost, or if the source has not answered fetches of a partition for
     the sum of fetch.max.wait.ms and request.timeout.ms (30.5 s by default). The flow is then not
     Ready. If the source does not answer, the reason is SourceUnreachable."""
     bytes_per_second: Count | None = None
     """Bytes copied per second, compressed as they are sent. It is the mean of 5 s, without tasks of
-    lost drivers. On Kubernetes it is written as rarely as the lag. If the target does not
-    acknowledge records of a partition for its request.timeout.ms (30 s by default), the flow is not
-    Ready, with reason TargetUnreachable."""
+    lost drivers. On Kubernetes it is written when it crosses a power of two. If the target does
+    not acknowledge records of a partition for its request.timeout.ms (30 s by default), the flow is
+    not Ready, with reason TargetUnreachable."""
     ready_replicas: Count | None = None
     """Number of live drivers, which renew their Leases or send heartbeats."""
     lost_drivers: Annotated[tuple[Text, ...], Field(max_length=1000)] = ()

@@ -131,7 +131,10 @@ known."""
 
 @dataclass(frozen=True)
 class Once:
-    """A list whose items differ in these fields. Without fields, the items themselves differ."""
+    """Rule that no two items of a list have the same values in ``fields``.
+
+    Without ``fields``, no two items may be equal.
+    """
 
     fields: tuple[str, ...] = ()
     """Fields in the manifest's spelling."""
