@@ -29,7 +29,7 @@ from headrace.errors import HeadraceError, Retriable
 
 
 class Lanes:
-    """Prepared lane of a source task.
+    """Lanes of a source task. The next lane is created in advance.
 
     Call ``prepare`` in the pool, and the other methods in the loop.
     """
