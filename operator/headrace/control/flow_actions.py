@@ -192,7 +192,7 @@ def _meant(
 
 
 def caught_up(tasks: Sequence[ReplicationTask]) -> bool:
-    """Return True if every source task has copied up to its first log end offsets.
+    """Return True if every source task has copied up to the log end offsets that it read first.
 
     The source connector must have polled before.
     """
