@@ -32,11 +32,11 @@ _NUMBERS = {
     "exception": logging.ERROR,
     "critical": logging.CRITICAL,
 }
-"""Numbers of the log levels, by the name of the logger's method."""
+"""Numbers of the log levels, by the name of the logger's method, such as ``warning``."""
 LEVEL_VARIABLE = "HEADRACE_LOG_LEVEL"
 FORMAT_VARIABLE = "HEADRACE_LOG_FORMAT"
 _COMMAND = "headrace"
-"""Module of messages for the user, which a command and not a module of it writes."""
+"""Name that messages for the user have instead of the name of a module."""
 
 
 class _Level:

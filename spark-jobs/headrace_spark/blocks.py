@@ -42,7 +42,7 @@ class Sums:
     mixed: int
     """XOR of the 64-bit hashes of sequence numbers and contents."""
     total: int
-    """Sum of the low 31 bits of these hashes."""
+    """Sum of the low 31 bits of the hashes in ``mixed``."""
     rows: int
     """Sum of the rows, or of the offsets if the mirror must preserve offsets.
 
@@ -87,7 +87,7 @@ class Block(Sums):
     partition: int
     number: int
     claimed: int
-    """Number of these records whose sequence numbers are in the manifest."""
+    """Number of the block's records whose sequence numbers are in the manifest."""
     checksum: int
     """Sum of the CRC-32 checksums of the values of claimed records."""
     first: int

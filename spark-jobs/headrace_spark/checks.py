@@ -40,7 +40,7 @@ def findings(records: DataFrame, kind: FindingType) -> DataFrame:
 
 
 def is_elsewhere() -> Column:
-    """Return a column that is true if a record is in another topic than it was sent to."""
+    """Return a column that is true if a record was found in another topic than its own."""
     return F.col("found_in") != F.col("topic")
 
 

@@ -66,7 +66,8 @@ def verify() -> int:
 
 
 _CONFIGURED_BY = ("PYSPARK_GATEWAY_PORT", "PYSPARK_SUBMIT_ARGS")
-"""Variables of a Spark that is configured outside: by spark-submit, and by its arguments."""
+"""Environment variables that are set if Spark is configured outside this program: by spark-submit,
+or by a user who sets its arguments."""
 
 
 def _configure_spark(stage: Stage, run: MirrorTestRun, folder: Path) -> None:

@@ -100,7 +100,7 @@ def summaries_frame(spark: SparkSession, manifest: LoadManifest) -> DataFrame:
 
 
 def _between(stream: Stream) -> Iterator[tuple[int, int]]:
-    """Yield the ranges of a stream's sequence numbers between those that failed."""
+    """Yield the ranges of a stream's sequence numbers between the failed ranges."""
     first = 0
     for failed_first, failed_last in stream.failed:
         if first < failed_first:
@@ -162,7 +162,7 @@ def of_target(run: MirrorTestRun, manifest: LoadManifest) -> OffsetRange:
 
 
 def _check_partitions(cluster: ClusterAccess, before: dict[str, int]) -> None:
-    """Raise ``GaveUp`` for a topic that has fewer partitions than it had."""
+    """Raise ``GaveUp`` for a topic that has fewer partitions than before."""
     there = PatientAdmin(cluster).topics()
     for name, count in before.items():
         now = there.get(name, 0)

@@ -26,7 +26,7 @@ _ON_SOURCE = {
     FindingType.SOURCE_LOST,
 }
 _COPIES = 1_000
-"""Maximum number of copies that are looked up for all examples together."""
+"""Maximum number of copied records that are looked up for all examples together."""
 _LETTERS = 80
 """Maximum number of bytes of a key that are shown."""
 

@@ -144,7 +144,8 @@ def _reported(run: MirrorTestRun, kind: type[Document], key: str) -> Document | 
 
 
 _TIMEOUT_S = 120.0
-"""Time to retry a write, which is enough for an API server's restart or upgrade."""
+"""Time in seconds for which a write is retried. It is enough for an API server's restart or
+upgrade."""
 
 
 def put(where: str, key: str, text: str) -> None:

@@ -140,7 +140,8 @@ class Following:
 
 
 MAX_LATENCY_MS = 3_600_000
-"""Maximum latency that is counted, 1 h. Longer ones count as 1 h to limit the number of buckets."""
+"""Maximum latency in ms that is counted, 1 h. Longer latencies count as 1 h, which limits the
+number of buckets."""
 
 
 class LatencyHistogram:
@@ -209,10 +210,10 @@ def seconds(consumers: Sequence[LatencyHistogram]) -> tuple[Second, ...]:
 log = logs.get_logger(__name__)
 
 MAX_UNMATCHED = 200_000
-"""Maximum number of messages that were received on one side only, 50 MB.
+"""Maximum number of messages that were received on one side only. They take 50 MB of memory.
 
-Beyond it the oldest ones are discarded and not measured. Duplicates on the target are also
-discarded this way, because the source has no second message for them.
+If there are more, the oldest messages are discarded and not measured. Duplicates on the target are
+also discarded, because the source has no second message for them.
 """
 
 Name = tuple[str, bytes, bytes]
@@ -338,7 +339,7 @@ START_S = 900.0
 On Kubernetes the load waits for the chaos Job, its image and its executors, for up to 300 s each.
 """
 QUIET_PERIOD_S = 10.0
-"""Maximum time without records from a target that has more records."""
+"""Maximum time in seconds without records from a target that has more records."""
 
 Sentinel = tuple[str, int]
 """Target topic and source partition of an end sentinel."""

@@ -174,7 +174,7 @@ class Report:
 
 PROGRESS_S = 0.5
 STUCK_S = 120.0
-"""Time without acknowledgements after which messages in flight count as failed.
+"""Time in seconds without acknowledgements after which messages in flight count as failed.
 
 It is ten times as long as a leader election.
 """

@@ -131,9 +131,9 @@ known."""
 
 @dataclass(frozen=True)
 class Once:
-    """Rule that no two items of a list have the same values in these fields.
+    """Rule that no two items of a list have the same values in ``fields``.
 
-    Without fields, no two items may be equal.
+    Without ``fields``, no two items may be equal.
     """
 
     fields: tuple[str, ...] = ()

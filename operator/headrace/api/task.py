@@ -168,8 +168,8 @@ class ReplicationTaskStatus(Model):
     """Partitions of the flow that can be read within each rack. Only a source connector reports
     them. Empty if its driver or the brokers have no racks."""
     lag: Lag | None = None
-    """Lag of the target. On Kubernetes, this field and bytesPerSecond are written when they cross
-    a power of two."""
+    """Lag of the target. On Kubernetes, this field and bytesPerSecond are written when they cross a
+    power of two."""
     bytes_per_second: Count | None = None
     """Bytes copied per second, compressed as they are sent."""
     skipped_records: Count | None = None

@@ -39,7 +39,10 @@ class TaskId(NamedTuple):
 
     @property
     def is_connector(self) -> bool:
-        """True for a connector. Kafka Connect's assignors distribute these separately."""
+        """True for a connector.
+
+        Kafka Connect's assignors distribute connectors and tasks separately.
+        """
         return self.type.endswith("Connector")
 
     @property
@@ -253,7 +256,8 @@ class TaskAssignment:
     It is on the clock of ``now_ms``.
     """
     balanced: bool = False
-    """True if tasks move for balance. ``now_ms`` is then the next ``last_balance_ms``."""
+    """True if tasks move for balance. ``now_ms`` becomes ``last_balance_ms`` of the next
+    decision."""
 
     @property
     def owners(self) -> dict[TaskId, DriverName]:

@@ -114,7 +114,7 @@ def even_weights(balance: Balance) -> None:
 
 
 def _relieve(balance: Balance, driver: int) -> bool:
-    """Bring a driver closer to its share by a move or swaps. Return False if there was no way."""
+    """Bring a driver closer to its share by a move or swaps. Return False if none is possible."""
     loads = balance.draft.loads
     over = balance.excess(driver) > 0
     others = [other for other in balance.drivers if (balance.excess(other) > 0) != over]

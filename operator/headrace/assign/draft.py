@@ -13,7 +13,7 @@ from headrace.assign.assignor import ApplicationState, DriverName, TaskId, TaskI
 Shelf = list[tuple[float, TaskInfo]]
 """Tasks of one driver with their weights, sorted by weight and id."""
 Group = tuple[str, str]
-"""Flow and type of a task. Each such kind of tasks is spread over the drivers."""
+"""Flow and type of a task. The tasks of each group are spread over all drivers."""
 
 ID = itemgetter(0)
 WEIGHT = itemgetter(2)
@@ -245,7 +245,7 @@ class Allowance:
 
 
 _NEIGHBOURS = 32
-"""Number of tasks to try on either side of the best weight."""
+"""Number of tasks to try that are heavier than the best weight, and as many that are lighter."""
 
 
 class Balance:

@@ -29,7 +29,7 @@ not be in that bin.
 """
 
 _Arc = tuple[int, int]
-"""Additional cost of the cheapest item to move along the arc, and the item's index in its bin."""
+"""Additional cost of moving the arc's cheapest item, and that item's index in its bin."""
 
 
 Carried = Callable[[Item, int, int], Iterable[int]]

@@ -15,7 +15,7 @@ from headrace.assign.assignor import TaskId, TaskInfo
 from headrace.assign.draft import Balance, Group, group
 
 _DRIVERS = 8
-"""Number of drivers of a rack to try, on either side of a move."""
+"""Number of drivers to try in each of the two racks of a move."""
 
 
 class RackSpread:
@@ -61,7 +61,7 @@ class RackSpread:
                 yield flow, rack
 
     def _relieve(self, flow: str, rack: str) -> bool:
-        """Move one task of a flow out of a rack. Return False if there was no way."""
+        """Move one task of a flow out of a rack. Return False if no move is possible."""
         loads = self.draft.loads
         held = self._held[flow]
         donors = [
@@ -133,7 +133,10 @@ _NEIGHBOURS = 8
 """Number of tasks with the same saving to try, on either side of the best weight."""
 
 _Shelves = defaultdict[int, list[tuple[float, TaskInfo]]]
-"""Tasks with their weights, by the saving of a move."""
+"""Tasks with their weights, by the saving of a move to the other rack.
+
+The saving is the number of partitions that the task then need not read from another rack.
+"""
 
 
 def read_nearby(spread: RackSpread) -> None:
@@ -220,7 +223,7 @@ class _Nearby:
         return False
 
     def _move(self, info: TaskInfo, there: str) -> bool:
-        """Move a task without a swap. Return False if there was no way."""
+        """Move a task without a swap. Return False if no move is possible."""
         draft, donor = self._draft, self._driver[info.id]
         if draft.counts[donor] <= draft.least or not self._balance.allowance.covers(info):
             return False

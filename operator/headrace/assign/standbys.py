@@ -50,7 +50,8 @@ class _Placement:
         self._duties = [0] * len(names)
         """Number of tasks of each driver, including standbys."""
         self._most = ceil(sum(wanted.values()) / len(names))
-        """Maximum number of previous standbys that a driver keeps, which is its share."""
+        """Maximum number of previous standbys that a driver keeps: the mean number of standbys of a
+        driver, rounded up."""
         self._racks = [driver.rack for driver in self.drivers]
         self._population = Counter(self._racks)
 
@@ -100,11 +101,15 @@ class _Placement:
         self._duties[driver] += 1
 
     def _collisions(self, task: TaskId, rack: str | None) -> int:
-        """Return the number of a rack's drivers that have a task, or 0 if the rack is unknown."""
+        """Return the number of collisions of a task in a rack.
+
+        These are the rack's drivers that have the task in any role. The number is 0 if the rack is
+        unknown.
+        """
         return sum(rack is not None and rack == self._racks[copy] for copy in self._copies[task])
 
     def _fewest(self, task: TaskId) -> int:
-        """Return the lowest number of collisions that one more standby would have."""
+        """Return the lowest number of collisions that one more standby of a task can have."""
         taken = Counter(self._racks[copy] for copy in self._copies[task])
         return min(
             self._collisions(task, where)

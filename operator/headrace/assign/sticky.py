@@ -162,7 +162,7 @@ def _level(draft: DraftAssignment, rooms: Mapping[int, int], tasks: list[TaskInf
 
 
 def _emptiest(draft: DraftAssignment, orphans: int) -> list[int]:
-    """Return each driver's room if there are fewer orphans than room.
+    """Return each driver's number of orphans if they cannot fill all drivers to the minimum count.
 
     This happens if other drivers have too many tasks. Drivers with the fewest tasks are filled
     first.

@@ -40,9 +40,10 @@ from headrace.k8s import (
 
 _DRIVER_CONTAINER = "driver"
 _MARGIN_S = 3.0
-"""Minimum distance in seconds of a freeze from the Lease's duration and the probe's patience.
+"""Minimum time in seconds between a freeze's length and each of its two limits.
 
-Signals and polls take a moment.
+A freeze must be longer than the Lease, and shorter than the patience of the liveness probe. Signals
+and polls take a moment.
 """
 
 
@@ -149,15 +150,15 @@ def _is_ready(pod: Object) -> bool:
 # never restarts, and remains in the pod's spec until the pod is deleted.
 
 _TIMEOUT_S = 60.0
-"""Time limit of a request or of a container's start.
+"""Time limit of a request or of a container's start, in seconds.
 
 The image is already on the node. If the limit is exceeded, the error contains the kubelet's reason.
 """
 _POLL_S = 0.2
 _SURE_S = 2.0
-"""Time in seconds within which the program ends if it finds no process.
+"""Time in seconds after which a container that still runs has sent its signal.
 
-If it still runs after that, it has sent the signal.
+If the program in the container finds no process, it ends with an error within this time.
 """
 
 _Condition = Callable[[Object], bool]

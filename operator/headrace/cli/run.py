@@ -173,7 +173,7 @@ def _summary(status: ReplicationFlowStatus) -> str:
 log = logs.get_logger(__name__)
 
 _LOG_BYTES = 50 << 20
-"""Size above which a log file is renamed at the next start."""
+"""Size in bytes above which a log file is renamed at the next start."""
 
 
 @click.command()

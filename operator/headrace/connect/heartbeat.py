@@ -54,7 +54,8 @@ _UNREACHABLE_AFTER_S = 5.0
 """Time in seconds without an acknowledgement after which a cluster counts as unreachable.
 Heartbeats have no timeout of their own."""
 _GRACE_PERIOD_S = 0.5
-"""Time in seconds that the task waits for its sides, so that it reports their errors at once."""
+"""Time in seconds that each call of the task waits for its heartbeats, so that it reports most
+errors in the same call."""
 _FIRST_BACKOFF_S, _LAST_BACKOFF_S = 0.2, 5.0
 
 

@@ -28,7 +28,10 @@ WATCHED = (FLOW, TASK, *CHILDREN, POD, LEASE)
 WATCHED_OF_TESTS = (MIRROR_TEST, JOB, CONFIG_MAP)
 _RETRY_S = 3.0
 _PASSING_ROUNDS = 5
-"""Rounds in which temporary errors are retried: 15 s, the start time of an API server."""
+"""Maximum number of rounds in which temporary errors are retried.
+
+With ``_RETRY_S``, they take 15 s, which is the start time of an API server.
+"""
 
 
 async def wait_for_flows(

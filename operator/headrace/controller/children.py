@@ -103,7 +103,7 @@ class _Applied:
     version: int = 0
     """The object's version."""
     changed: bool = False
-    """True if another manager has changed or deleted the object since."""
+    """True if another manager has changed or deleted the object since it was applied."""
 
 
 @dataclass(frozen=True)

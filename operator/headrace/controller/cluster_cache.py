@@ -228,7 +228,7 @@ class UnitCache:
         self._in_order: dict[FlowName, tuple[str | None, list[ReplicationTask]]] = {}
         """Sorted units by flow, with the flow's uid. Sorting 10,000 units takes 40 ms."""
         self._invalid: dict[FlowName, dict[str, str]] = {}
-        """Problem of each invalid unit, by its name."""
+        """Problem of each invalid unit, by the unit's name."""
 
     def of(self, flow: ReplicationFlow) -> list[ReplicationTask]:
         """Return the units of a flow in order.

@@ -19,7 +19,8 @@ _CALM_S = 600.0
 It exceeds the longest delay, because a change that is not reverted yet is not repeated.
 """
 _REPORTED_FROM = 3
-"""Changes within that time before they are reported. A user may edit an object twice."""
+"""Minimum number of changes before an object is reported, without a pause of ``_CALM_S`` between
+them. A user may edit an object twice."""
 
 Name = TypeVar("Name")
 

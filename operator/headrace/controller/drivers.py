@@ -22,9 +22,9 @@ class DriverPod:
     template: str
     """Hash of the pod's template, which the operator wrote as a label."""
     replica_set: str = ""
-    """Label ``pod-template-hash``: hash of the template including changes by other managers.
+    """Label ``pod-template-hash``, which identifies the pod's ReplicaSet.
 
-    It identifies the ReplicaSet.
+    It is a hash of the template including changes by other managers.
     """
     terminating: bool = False
     """True if the pod is being deleted, for example by a scale-down, a roll-out or an eviction."""
@@ -38,7 +38,8 @@ class DriverPod:
     created: datetime | None = None
     """Creation time, by the API server's clock."""
     running_since: datetime | None = None
-    """Start time of the last container to start, by its node's clock. None if none runs."""
+    """Start time of the container that started last, by the node's clock. None if no container
+    runs."""
 
 
 @dataclass(frozen=True)

@@ -57,7 +57,7 @@ It doubles with each repetition up to ``_MAX_QUIET_PERIOD_S``, because a state m
 if the reason does not occur for ``_MAX_QUIET_PERIOD_S``.
 """
 _MAX_QUIET_PERIOD_S = 1800.0
-"""Half the time for which the API server keeps an Event.
+"""Time in seconds, which is half the time for which the API server keeps an Event.
 
 One Event per reason is therefore always visible.
 """

@@ -155,7 +155,7 @@ class _Outdated:
 
     priority: int
     since_s: float | None = None
-    """Start of its roll-out on the monotonic clock, or None while it waits."""
+    """Start of the flow's roll-out on the monotonic clock, or None while the roll-out waits."""
 
 
 class Rollouts:

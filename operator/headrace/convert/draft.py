@@ -23,7 +23,8 @@ class Setting:
     value: str
     line: int
     drops: str = ""
-    """Value as in the file, if the properties format drops a backslash from it. Otherwise empty."""
+    """Value as it is written in the file if the properties format drops a backslash from the value.
+    Otherwise empty."""
     included: Path | None = None
     """Included file that has the setting, or None."""
 

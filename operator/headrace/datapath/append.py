@@ -40,7 +40,7 @@ from headrace.kafka.wire import (
 _REPORTED_FROM = 3
 """Consecutive failures of a partition before an error is reported. A moving leader causes fewer."""
 _SEARCH_S = 0.1
-"""Minimum time between two requests for partition leaders."""
+"""Minimum time in seconds between two requests for partition leaders."""
 _MAX_DAMAGED = 3
 """Maximum number of consecutive times that an intact batch may arrive damaged at the target."""
 _MAX_UNREADABLE = 5
@@ -55,7 +55,7 @@ class CopiesLost(Retriable):
 
 
 class LedAgain(Protocol):
-    """Check of partitions that have a leader again, before anything is sent to it.
+    """Check of partitions that have a leader again, before a batch is sent to the leader.
 
     A leader that has no batch of the producer accepts a batch with any sequence.
     """

@@ -44,8 +44,8 @@ HARD_BYTES = 3 * SOFT_BYTES
 """Limit of held bytes while a lane waits only for partitions whose batches the target does not
 accept. Other partitions continue up to this limit."""
 MIN_BYTES = 256 << 10
-"""Smallest size of a fetch request. It is not reserved, because most such requests only wait for a
-new record."""
+"""Smallest size of a fetch request in bytes. Memory of this size is not reserved, because most
+requests of the smallest size only wait for a new record."""
 
 
 class Memory:
@@ -54,7 +54,8 @@ class Memory:
     def __init__(self) -> None:
         self.held_bytes = 0
         self.asked_bytes = 0
-        """Sizes of the requests in flight in bytes, without the first ``MIN_BYTES`` of each."""
+        """Total size of the requests in flight in bytes, without the first ``MIN_BYTES`` of each
+        request."""
         self._waiting: dict[Callable[[], None], None] = {}
 
     def room(self, *, stuck: bool) -> int:

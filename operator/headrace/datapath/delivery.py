@@ -126,7 +126,7 @@ class LaneParts:
     strategy."""
     verifier: Verifier
     acknowledged: Acknowledged
-    """Receives acknowledged batches."""
+    """Function that receives acknowledged batches."""
     rows_acknowledged: RowsAcknowledged
     """Receives acknowledged batches of spans."""
     filled: Callable[[TopicPartition, int], None]
@@ -138,7 +138,7 @@ class LaneParts:
     damaged: Damaged
     """Receives damaged responses of the target."""
     reached: Callable[[OpenPartition, Mark], Reached]
-    """Returns the state of a partition's copy."""
+    """Function that returns the state of a partition's copy."""
 
 
 class Translating:

@@ -124,7 +124,7 @@ class Agreement:
         return first_rows(scanned, count)
 
     def _agreed(self, scanned: Scanned, position: int, aborted: Aborted) -> int:
-        """Return how many batches agree with the previous answer, and forget those."""
+        """Return how many batches agree with the previous answer, and forget these batches."""
         count, before = scanned.row_count, self._before
         if before is None or not count:
             return 0

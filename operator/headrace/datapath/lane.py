@@ -70,7 +70,8 @@ class CopyFrom(NamedTuple):
     leader_epoch: int
     """Leader epoch of the record before ``offset``; -1 if unknown."""
     target_offset: int = 0
-    """Acknowledged end of the target. A record below it means that the target lost records."""
+    """Target offset after the last acknowledged record. If a new record gets a lower offset, the
+    target has lost records."""
     suspects: range = range(0)
     """Source offsets of records that are sent one at a time or in small groups, because the target
     rejects at least one of them."""

@@ -29,8 +29,8 @@ class LaneState:
 
     def __init__(self, copied: CopiedCounts) -> None:
         self.lock = threading.RLock()
-        """Reentrant, because the appender may call back while the loop's thread passes data to
-        it."""
+        """Lock of this state. It is reentrant, because the appender may call the lane back while
+        the loop's thread passes data to the appender."""
         self.partitions: dict[TopicPartition, OpenPartition] = {}
         """Open partitions, by partition of the source."""
         self.ledgers: dict[TopicPartition, Ledger] = {}

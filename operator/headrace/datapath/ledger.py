@@ -65,7 +65,7 @@ class Ledger(CommitLedger):
         self.bytes_in_flight = 0
         self.target_offset: int | None = None
         """Target offset after the acknowledged records; None before the first acknowledgement. The
-        next record is expected there, or after the markers of the lane's transactions."""
+        next record is expected at this offset, or after the markers of the lane's transactions."""
         self.target_seen: TargetSeen | None = None
         """Acknowledged target end that was confirmed with the leader's epoch, as in ``Reached``."""
         self.together_bytes = TOGETHER_BYTES

@@ -100,7 +100,7 @@ class SourcePartition:
         self.heard_s = now_s
         """Time of the last answer to a fetch of the partition, on the loop's clock."""
         self.failed_s = 0.0
-        """Time of the last failure after that answer; 0 if there is none."""
+        """Time of the last failure after ``heard_s``, on the loop's clock; 0 if there is none."""
         self.resting = False
         """Whether the partition is not fetched until a delay or another request has ended."""
         self.corrupt = 0

@@ -35,9 +35,10 @@ log = get_logger(__name__)
 COORDINATOR_S = 15.0
 """Time for a request to a coordinator. It covers an election, which takes seconds."""
 READ_S = 5.0
-"""Time for a marker to appear after the coordinator's response, and for each fetch."""
+"""Time limit in seconds for a marker to appear in the log after the coordinator's response, and for
+each fetch."""
 LEADER_S = 5.0
-"""Time for a request to a partition's leader. It covers an election."""
+"""Time limit in seconds of a request to a partition's leader. A leader election fits into it."""
 _ROUNDS = 5
 _REPLACED = {"invalid_producer_epoch", "producer_fenced", "invalid_producer_id_mapping"}
 """Errors that mean that another process has raised the epoch."""

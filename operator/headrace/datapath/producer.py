@@ -155,7 +155,7 @@ class PartitionQueue:
         self.listed = False
         """Whether the queue is in ``turns``."""
         self.resting = False
-        """Whether the queue waits before it sends again."""
+        """Whether the queue waits after a failure before it sends again."""
         self.again: HeadraceError | None = None
         """Error that requires a batch to be sent again, once no batch is in flight."""
         self.to_split = False
@@ -347,8 +347,8 @@ class PartitionQueue:
 _REQUEST_BYTES = 4 << 20
 """Maximum size in bytes of a request with several batches; one batch may be larger."""
 _TIMEOUT_MS = 20_000
-"""Time for the replicas to acknowledge. It is shorter than ``_ANSWER_TIMEOUT_S``, so that the
-broker answers before the connection is closed."""
+"""Time limit in ms for the replicas to acknowledge a batch. It is shorter than
+``_ANSWER_TIMEOUT_S``, so that the broker answers before the connection is closed."""
 _ANSWER_TIMEOUT_S = 30.0
 
 _PURPOSE = "append"

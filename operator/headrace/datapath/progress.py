@@ -104,8 +104,8 @@ class ProgressLog:
         self._stop = threading.Event()
         self._throttle = Throttle(clock)
         self._silent = threading.Event()
-        """Set if the consumer returns nothing although there is data. The consumer is then
-        replaced."""
+        """Event that is set if the consumer returns nothing although there is data. The consumer is
+        then replaced."""
         self._tail: threading.Thread | None = None
 
     def start(self) -> None:
@@ -133,7 +133,8 @@ class ProgressLog:
 
         Raises:
             Retriable: Reading takes longer than ``timeout_s``.
-            Throttled: A quota delays reading, and the clients' ``on_throttled`` raises this error.
+            Throttled: Reading takes longer than ``timeout_s`` because of a quota, and
+                ``on_throttled`` of the clients raises this error.
         """
         self._read_earlier(timeout_s)
         ends = self._ends()

@@ -19,14 +19,15 @@ TRANSACTION_MS = 60_000
 """Maximum duration of a transaction (``transaction.timeout.ms``). The coordinator then aborts
 it."""
 ANSWERED_TIMEOUT_S = 55.0
-"""Time during which a commit without a response is sent again. It is less than
+"""Time in seconds for which a commit without a response is sent again. The time is shorter than
 ``TRANSACTION_MS``."""
 CUT_TIMEOUT_S = 15.0
-"""Time to acknowledge all sent records of a transaction. A slower partition would delay all others
-of its task, so the transaction is aborted. It is less than ``TRANSACTION_MS``."""
+"""Time limit in seconds for the acknowledgement of all sent records of a transaction. A slower
+partition would delay all other partitions of its task, so the transaction is aborted. The limit is
+less than ``TRANSACTION_MS``."""
 VISIBLE_TIMEOUT_S = 5.0
-"""Maximum time from a commit until its markers are written, which a coordinator normally does at
-once."""
+"""Maximum time in seconds from a commit until the coordinator has written its markers. A
+coordinator normally writes them at once."""
 POLL_S = 0.005
 ABORT_S = 1.0
 """Time to abort the transaction of a lane that is closed. An open transaction would delay

@@ -26,7 +26,7 @@ Main = Callable[[str, int], int]
 
 _MESSAGE_BYTES = 1 << 16
 _CODE_TIMEOUT_S = 1.0
-"""Time for the server to report the exit code of a process that has ended."""
+"""Time limit in seconds for the server to report the exit code of a process that has ended."""
 
 
 class ForkedProcess:

@@ -53,7 +53,8 @@ class ApiRequests:
         self.write_timeout_s = TIMEOUT_S
         """Time-out of writes in seconds. Writes of Leases and Events have the time-out of reads."""
         self.on_request: RequestListener = lambda verb, kind, outcome, took_s: None
-        """Called after every request, and for a watch when it is open."""
+        """Function that is called after every request. For a watch, it is called when the watch
+        opens."""
         api.user_agent = who.removeprefix("the ").replace(" ", "-")
 
     async def close(self) -> None:
@@ -199,8 +200,9 @@ _PAGE = 500
 _IDLE_TIMEOUT_S = 75.0
 """Time without data after which a watch ends, in seconds.
 
-A watch receives a bookmark every minute. After a longer silence the connection may be dead. It may
-also be of a kind without events since the API server started, which gets no bookmarks.
+A watch receives a bookmark every minute. After a longer silence, the connection may be dead. A live
+watch is silent only if its kind has had no events since the API server started. Such a watch
+receives no bookmarks.
 """
 
 _METADATA_ONLY = "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io"

@@ -97,9 +97,10 @@ class InvalidObject(InvalidSpec):
 
 
 _RULE = "rule"
-"""Error type of headrace's own checks, for example of regular expressions.
+"""Error type of a violation of headrace's own rules, such as an invalid regular expression.
 
-All versions of headrace make these checks, so an error is not caused by a newer CRD.
+All versions of headrace check these rules. A definition (CRD) of another version is therefore not
+the cause of the error.
 """
 _METADATA = frozenset(info.alias for info in ObjectMeta.model_fields.values())
 

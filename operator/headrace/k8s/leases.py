@@ -33,7 +33,7 @@ Name = tuple[str, str]
 _MAX_RETURN_PERIODS = 10
 """Number of durations from a restart until Leases can expire in any case."""
 _UNKNOWN_S = 6.0
-"""Duration in seconds of a Lease that declares none and was not expected."""
+"""Assumed duration in seconds of a Lease that declares no duration and was not expected."""
 
 
 class LeaseView(NamedTuple):
@@ -51,7 +51,7 @@ class LeaseView(NamedTuple):
 class _Watched:
     view: LeaseView | None
     since: float
-    """Time of its last change, or of the start of the observation."""
+    """Time of the Lease's last change, or of the start of the observation if it has not changed."""
     duration_s: float
     declared: bool = False
     """True if the Lease declared the duration, now or before it was deleted."""
@@ -298,9 +298,9 @@ class LeaseKeeper:
 
 _CHECK_EVERY_S = 0.5
 _BLIND_AFTER_S = 4 * _CHECK_EVERY_S
-"""Maximum time between two checks, in seconds.
+"""Time in seconds between two checks beyond which the observer was probably suspended.
 
-If more time passes, this process was probably suspended, and the observation starts again.
+Leases may have been renewed during that time. The observation therefore starts again.
 """
 
 
@@ -345,7 +345,7 @@ class LeaseWatch:
     def expired(self) -> frozenset[Name]:
         """Namespaces and names of the Leases that are expired or missing.
 
-        The name is the driver's.
+        A Lease has the name of its driver.
         """
         return self._observer.expired
 
@@ -364,8 +364,8 @@ class LeaseWatch:
     def expect(self, durations_s: Mapping[Name, float]) -> None:
         """Set all drivers that should have a Lease, because their pods run.
 
-        The durations are those that their flows specify. A Lease that declares another duration is
-        judged by its own.
+        The flows specify these durations. If a Lease declares another duration, that duration
+        counts.
         """
         self._observer.expect(durations_s, time.monotonic())
 

@@ -22,7 +22,8 @@ log = get_logger(__name__)
 
 _FIRST_BACKOFF_S, _MAX_BACKOFF_S = 0.2, 8.0
 _SHORTEST_WATCH_S = 1.0
-"""Duration below which a watch counts as failed, in seconds. The next attempt is delayed."""
+"""Minimum duration of a watch in seconds. A shorter watch counts as failed and delays the next
+one."""
 _WATCH_S = (300, 600)
 """Range of the duration of a watch in seconds, as in client-go.
 

@@ -263,7 +263,7 @@ class OffsetAdmin(ClusterAdmin):
 
 
 _MAX_NAMES = 3
-"""Maximum number of partitions in a message."""
+"""Maximum number of partitions that a message names."""
 
 
 class _Failure(NamedTuple):
@@ -299,11 +299,12 @@ class ActiveProducer(NamedTuple):
 
     producer_id: int
     transactional_id: str
-    """Empty without one, if the principal may not describe it, and before Kafka 3.0."""
+    """Empty if the producer has none, if the principal may not describe it, and before Kafka
+    3.0."""
     last_ms: int
-    """Timestamp of its last record, in ms."""
+    """Timestamp of the producer's last record in this partition, in ms."""
     last_sequence: int
-    """Sequence of its last record in this partition."""
+    """Sequence number of the producer's last record in this partition."""
 
 
 class ProducerAdmin(ClusterAdmin):

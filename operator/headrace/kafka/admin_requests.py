@@ -32,7 +32,8 @@ from headrace.kafka.wire import (
 # changed.
 
 _POLL_INTERVAL_S = 1.0
-"""Interval between two checks. A kubelet needs up to a minute to update a changed Secret."""
+"""Interval in seconds between two checks of the Secret files. A kubelet needs up to a minute to
+update the files of a changed Secret."""
 
 Client = TypeVar("Client")
 
@@ -120,8 +121,8 @@ connection after 0.1 s.
 """
 
 COMPARED_TIMEOUT_S = 2.0
-"""Time for a comparison of cluster ids. A broker that is slower is probably down, and must not
-delay requests to the others."""
+"""Time limit in seconds for a comparison of cluster ids. A slower broker is probably down, and must
+not delay requests to the other brokers."""
 _UNANSWERED = {KafkaError._TIMED_OUT, KafkaError._TRANSPORT}
 
 
@@ -327,7 +328,8 @@ class ClusterAdmin:
         self._topics: dict[str, int] = {}
         """Last known numbers of partitions by topic."""
         self._idle: list[_WireClient] = []
-        """Wire clients that no thread uses. They are closed with this object."""
+        """Wire clients that no thread uses. They are closed when this object is closed or
+        deleted."""
         weakref.finalize(self, _close_all, self._idle)
 
     def cluster_id(self) -> str:

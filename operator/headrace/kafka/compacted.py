@@ -20,7 +20,7 @@ _CONFIG = {
     "max.message.bytes": str(16 << 20),
 }
 _IDLE_TIMEOUT_S = 60.0
-"""Time limit for the next record. It covers three elections of a leader (10 s)."""
+"""Time limit in seconds for the next record. Three leader elections of 10 s fit into it."""
 _TRANSACTION_S = 60.0
 """Time limit of a transaction: the default of brokers. A few records take milliseconds."""
 _FENCED = {

@@ -22,7 +22,8 @@ from headrace.kafka.patience import patiently
 TOPIC = JOURNAL
 
 _EARLIER = earlier_name(TOPIC)
-"""Name of the topic in earlier versions. Jobs that such a version started still write to it."""
+"""Name of the journal's topic in earlier versions of headrace. Jobs that an earlier version started
+still write to that topic."""
 _CONFIG = {
     "cleanup.policy": "compact,delete",
     "retention.ms": str(7 * 24 * 3_600_000),  # a week

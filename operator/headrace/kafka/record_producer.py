@@ -43,7 +43,8 @@ from headrace.timing import Backoff
 log = get_logger(__name__)
 
 OnDelivery = Callable[[KafkaError | None, Any], None]
-"""Receiver of an outcome. Its second argument, which is confluent_kafka's message, is None."""
+"""Function that receives a record's outcome: an error, or None if the record was acknowledged. The
+second argument, which is the message in confluent_kafka, is always None."""
 Header = tuple[str, str | bytes | None]
 
 _MAX_QUEUED = 100_000
@@ -51,7 +52,7 @@ _BATCH_BYTES = 256 << 10
 """Maximum size of a batch of several records. Topics accept 1 MiB by default."""
 _BATCH_RECORDS = 1_000
 _UNKNOWN_TOPIC_S = 30.0
-"""Time for which a topic may be missing, because brokers learn late that a topic was created."""
+"""Time in seconds for which a topic may be missing. Brokers learn late that a topic was created."""
 _MAX_DAMAGED = 3
 """Maximum number of consecutive times that an intact batch may arrive damaged at the broker."""
 
@@ -199,7 +200,10 @@ class _Sender:
         self._renewal = Renewal(access)
         self._cluster = ClusterClient(loop, access)
         self._unplaced: dict[str, list[tuple[_Record, bool]]] = {}
-        """Records of topics whose partitions are not known yet, and whether they are spread."""
+        """Records by topic, while the topic's number of partitions is unknown.
+
+        The second item is True if the record's partition is chosen at random instead of by its key.
+        """
         self._queues: dict[TopicPartition, _Queue] = {}
         self._identity: ProducerIdentity | None = None
         self._closed = False
@@ -252,9 +256,10 @@ class _Sender:
         return 0 if view is None else len(view.partitions)
 
     def _topic_error(self, topic: str, since_s: float) -> KafkaError | None:
-        """Return the error of a topic that cannot be written, or None.
+        """Return the error of a topic to which records cannot be written, or None.
 
-        A topic may be unknown for some time. ``since_s`` is the time since which records wait.
+        A missing topic is an error once its records have waited since ``since_s`` for longer than
+        ``_UNKNOWN_TOPIC_S``.
         """
         view = self._client().view.topics.get(topic)
         if view is None:

@@ -264,7 +264,10 @@ MECHANISMS = {
 """Kafka's names of the SASL mechanisms."""
 
 _ASKED_AGAIN_S = 2.0
-"""Lifetime that librdkafka is given if there is no new token, in seconds."""
+"""Minimum token lifetime that is reported to librdkafka, in seconds.
+
+If there is no new token, librdkafka therefore requests one again after about this time.
+"""
 
 # Start of a librdkafka setting that contains a file's content, and the field that names the file.
 _FIELDS = {

@@ -9,11 +9,13 @@ from headrace.timing import Clock
 SMALL_FETCH_BYTES = 32 << 10
 """Maximum size of a response to a throttled client, in bytes.
 
-A broker delays a response that, with all others of the last ten seconds, exceeds the quota. While
-other clients of the same user read even a little, a large response exceeds it again and again.
+A broker delays a response if it exceeds the quota together with all responses of the last ten
+seconds. These include responses to other clients of the same user. While the other clients read,
+even slowly, every large response exceeds the quota and is delayed.
 """
 _AFTER_S = 10.0
-"""Time in seconds after a delay within which data arrive, or the next delay is announced."""
+"""Time in seconds after the end of a delay. Within it, data arrive, or the next delay is
+announced."""
 
 
 class Throttled(Retriable):

@@ -27,7 +27,8 @@ class Token:
     value: str
     received_s: float
     expires_s: float
-    """Unix time at which the token expires. Both times are of this machine's clock."""
+    """Unix time at which the token expires. ``received_s`` and ``expires_s`` are times of this
+    machine's clock."""
     subject: str = ""
     """Claim ``sub``, which brokers use as the user name. Empty if it cannot be read."""
 

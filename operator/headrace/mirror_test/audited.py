@@ -111,9 +111,10 @@ class AuditedPast(Model):
     """Ranges that earlier audits compared, and that this audit checked again in part."""
 
     since_ms: int | None = None
-    """Time in ms since 1970 of the oldest verdict among the audits that this audit continued.
+    """Time of the oldest verdict after which this audit continued, in ms since 1970.
 
-    Each topic continues at the frontier of an earlier audit. Absent if no topic has one.
+    Each partition continues at the offsets where an earlier audit ended (its frontier), so several
+    earlier verdicts may be involved. Absent if no topic has a frontier.
     """
     blocks: int = 0
     """Number of stored blocks of both sides."""
@@ -139,10 +140,10 @@ class UnknownSchema(Model):
     """Part of the records that contains the schema id."""
     schema_id: int
     records: int
-    """Number of the records."""
+    """Number of records with this schema id in the topic."""
     partition: int
     offset: int
-    """Position of the first of them on the target."""
+    """Target offset of the first of these records, in ``partition``."""
 
 
 class SchemaCheck(Model):
@@ -151,11 +152,11 @@ class SchemaCheck(Model):
     records: int = 0
     """Number of keys and values with a schema id."""
     undecodable: int = 0
-    """Number of them whose schema id the registry does not know."""
+    """Number of keys and values whose schema id the registry does not know."""
     unknown: Annotated[tuple[UnknownSchema, ...], Field(max_length=MAX_UNKNOWN_SCHEMAS)] = ()
     """Unknown schema ids. The ids with the most records come first."""
     problem: str | None = None
-    """Reason why the registry could not be asked."""
+    """Reason why no request to the registry succeeded."""
 
 
 class AuditOutcome(Model):

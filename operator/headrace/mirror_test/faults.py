@@ -19,15 +19,15 @@ class Fault(Model):
     at_ms: int | None = None
     """Time of the fault in ms since 1970. Absent if it was not injected."""
     acknowledged: int | None = None
-    """Number of messages that were acknowledged at that time."""
+    """Number of messages of the load that were acknowledged at the time of the fault."""
     percent: float | None = None
-    """Percentage of the load that was acknowledged at that time."""
+    """Percentage of the load that was acknowledged at the time of the fault."""
     driver: str | None = None
     """Name of the affected driver or broker."""
     units: tuple[str, ...] = ()
     """Connectors and tasks of the affected driver."""
     recovery_seconds: float | None = None
-    """Time until all of these units ran again. Absent if no recovery was observed."""
+    """Time until all ``units`` ran again. Absent if no recovery was observed."""
     error: str | None = None
     """Reason why the fault was not injected or its recovery was not observed."""
     watched: bool = True

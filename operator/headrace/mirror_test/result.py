@@ -162,7 +162,8 @@ class AuditDifference(Model):
     differs: str = ""
     """Differing parts of a corrupted or duplicated record, separated by commas."""
     count: int = 1
-    """Number of consecutive records. ``source`` and ``target`` are the first of them."""
+    """Number of consecutive records with this difference. ``source`` and ``target`` are the first
+    of these records."""
     changes: tuple[FieldDifference, ...] = ()
     """Hashes of the differing parts. Present with ``audit.examples: Hashes`` and ``Records``."""
     source_record: ShownRecord | None = None
@@ -412,7 +413,8 @@ class ProbeMeasurements(Model):
     """
 
     histogram: tuple[tuple[int, int], ...] = ()
-    """Pairs of a latency in ms and its number of messages, sorted, including duplicates."""
+    """Pairs of a latency in ms and the number of messages with that latency, sorted by latency.
+    Duplicates are included."""
     seconds: tuple[Second, ...] = ()
     """Seconds with messages, in order. Latencies have two significant digits."""
     own_histogram: tuple[tuple[int, int], ...] = ()

@@ -57,7 +57,10 @@ class MirrorTestRun(Model):
         return self.test.spec.target is not None
 
     def without_target(self) -> "MirrorTestRun":
-        """Return the run without its target, for a load that is sent without knowledge of it."""
+        """Return the run without its target.
+
+        A load is sent without knowledge of the target.
+        """
         spec = self.test.spec.model_copy(update={"target": None})
         return self.model_copy(update={"test": self.test.model_copy(update={"spec": spec})})
 

@@ -39,7 +39,7 @@ A stage that needs an hour more is stuck. docs/benchmarks.md has the duration of
 """
 
 _AUDIT_DEADLINE_S = 86_400
-"""Time limit of an audit in addition to ``settleSeconds``.
+"""Time limit of an audit in seconds, in addition to ``settleSeconds``.
 
 One core reads a few TB a day.
 """
@@ -91,7 +91,7 @@ def deadline_s(test: MirrorTest, stage: Stage) -> int:
 
 
 ENDS_TIMEOUT_S = 60.0
-"""Time limit of probe and chaos after the load, in addition to ``settleSeconds``.
+"""Time limit of probe and chaos after the load in seconds, in addition to ``settleSeconds``.
 
 In this time the probe's executors return their results, and the last recovery is observed. A
 rehearsed fail-over begins at the latest after this time.

@@ -23,7 +23,7 @@ class DriverPool:
     is_lost: Callable[[DriverName, str], bool]
     """Returns True if an incarnation of a driver is lost, so that it cannot release its units."""
     cordoned: frozenset[DriverName] = frozenset()
-    """Drivers that keep their units and get no others."""
+    """Drivers that keep their units and get no more units."""
     rolling: bool = False
     """True while drivers are being replaced. No unit is moved for balance during that time."""
 
@@ -41,7 +41,10 @@ class Assignment:
     driver: DriverName
     standbys: tuple[DriverName, ...]
     lost_incarnation: str
-    """Incarnation of a lost holder, for which ``driver`` need not wait. Empty if there is none."""
+    """Incarnation of a lost driver that still holds the unit, or empty if no lost driver holds it.
+
+    The new driver need not wait for a lost driver to release the unit.
+    """
 
     @property
     def differs(self) -> bool:
@@ -75,7 +78,11 @@ def movable(
 
 
 def assign_unit(task: ReplicationTask, placement: Placement | None, pool: DriverPool) -> Assignment:
-    """Return the assignment of ``task``. Without a valid ``placement`` the unit is not moved."""
+    """Return the assignment of ``task``.
+
+    If ``placement`` is None or names no driver of the pool, the unit stays on its driver, or gets
+    none if that driver is leaving.
+    """
     spec, holder = task.spec, task.status
     if placement is None or (placement.driver and placement.driver not in pool.hosts):
         # A driver without a heartbeat may still run, if the observer is blind.
@@ -105,7 +112,7 @@ def stopped_units(flow: ReplicationFlow, tasks: Sequence[ReplicationTask]) -> fr
 
 
 _GRACE_S = 5.0
-"""Maximum wait for the remaining drivers, in seconds."""
+"""Maximum time in seconds that units wait at a start until all drivers are ready."""
 
 
 class StartupGrace:
@@ -169,8 +176,8 @@ class Assigner:
     ) -> PlacementDecision:
         """Assign the units of ``flows``. May block for seconds while a plug-in responds.
 
-        Units in ``barred`` must not run. A unit that is not in the result stays where it is.
-        ``now_s`` is on a monotonic clock.
+        Units in ``barred`` must not run. A unit that is not in the result's ``placements`` stays on
+        its driver. ``now_s`` is on a monotonic clock.
         """
         flows, tasks = list(flows), list(tasks)
         now_ms = int(now_s * 1000)

@@ -43,7 +43,10 @@ class Decider(Protocol):
     """Calls an assignor and checks its answer."""
 
     def decide(self, state: ApplicationState) -> Decision:
-        """Call the assignor, check its answer, and report the outcome to it."""
+        """Call the assignor, and check its answer.
+
+        The outcome of the check is reported to the assignor.
+        """
         ...
 
     def close(self) -> None:

@@ -42,20 +42,21 @@ class PlacementDecision:
     """A decision on all units of some flows."""
 
     placements: Mapping[TaskId, Placement]
-    """Placements by unit. Units without a placement are not moved."""
+    """Placements by unit. A unit that is not in this mapping stays on its driver."""
     problems: Mapping[str, str]
-    """Problems by flow: its assignor gave no valid answer, or its units have no driver."""
+    """Problem of each flow whose assignor gave no valid answer, or whose units have no driver."""
     follow_up_ms: int | None
-    """Time of the next decision if nothing changes, on the clock of ``now_ms``, or None."""
+    """Latest time of the next decision in ms, on the clock of ``now_ms``. None without a limit."""
 
 
 _SMOOTHING_MS = 60_000
-"""Time constant for averaging a unit's rate.
+"""Time constant for averaging a unit's rate, in ms.
 
-A status contains the rate of about 5 s. A peak of that length must not move units.
+A status contains the mean rate of about 5 s. A peak of that length must not move units.
 """
 _SETTLED_MS = 30_000
-"""Time after the start for which a unit's rate is ignored, because the unit is catching up."""
+"""Time in ms after a unit's start for which its rate is ignored, because the unit is catching
+up."""
 
 
 @dataclass
@@ -275,7 +276,7 @@ def _is_held_up(task: ReplicationTask) -> bool:
 
 
 def _overrules(state: ApplicationState, answer: TaskAssignment) -> bool:
-    """Return True if pins contradict the answer. Not every assignor supports them."""
+    """Return True if pins contradict the answer. Some assignors do not support pins."""
     given = answer.drivers
     return any(
         driver.active & state.pinned - given[name].active for name, driver in state.drivers.items()

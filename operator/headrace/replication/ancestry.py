@@ -67,7 +67,7 @@ class Hop:
     since_ms: int
     """Unix time in ms since which the flow selects the topic without having been stopped."""
     refused: bool = False
-    """Whether the flow does not copy the topic, because of the rule."""
+    """True if the flow does not copy the topic, because of the rule in the module's docstring."""
 
     @property
     def rank(self) -> tuple[object, ...]:
@@ -148,7 +148,7 @@ def encode(value: Descent | FlowRenewal) -> bytes:
 
 
 def is_ancestry(key: bytes) -> bool:
-    """Return True for the key of such a record."""
+    """Return True for the key of an ancestry record."""
     return key.startswith(_PREFIX)
 
 
@@ -219,7 +219,8 @@ class Ring(NamedTuple):
     hop: Hop
     """The refused hop."""
     line: Line
-    """Hops that lead to it, the nearest first. The last one is where the round begins."""
+    """Hops that lead to the refused hop, the nearest first. The ring begins with the last of
+    them."""
 
     @property
     def sentence(self) -> str:
@@ -242,18 +243,21 @@ def _target(hop: Hop) -> str:
 
 
 class JudgedHop(NamedTuple):
-    """A hop with its lines, and the ring because of which it is refused, or None."""
+    """A hop with its lines, and the ring because of which the hop is refused.
+
+    ``ring`` is None if the hop is not refused.
+    """
 
     descent: Descent
     ring: Ring | None
 
 
 def judge_hop(hop: Hop, upstream: Iterable[Descent], selects: Callable[[str], bool]) -> JudgedHop:
-    """Decide whether a flow refuses a hop, by the rule of this module.
+    """Decide whether a hop is refused by the rule in the module's docstring.
 
     Args:
         hop: Hop to judge. Its ``refused`` is ignored.
-        upstream: Hops of flows that write to the hop's source cluster, with their lines.
+        upstream: Hops of all flows that write to the source cluster, each with its lines.
         selects: Returns True if the flow copies a source topic of that name.
     """
     lines, rings = set[Line](), list[Ring]()

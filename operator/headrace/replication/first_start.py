@@ -66,7 +66,7 @@ _KEYS: TypeAdapter[FirstStartKey] = TypeAdapter(FirstStartKey)
 
 
 def is_first_start(key: bytes) -> bool:
-    """Return True if the key is the key of such a record."""
+    """Return True for the key of a record about a flow's first start."""
     try:
         FirstStartKey.decode(key)
     except ValueError:

@@ -76,10 +76,11 @@ class CopiedRuns:
         self._runs: list[ContiguousRange] = []
         self._stretch = 0
         self.source = self.target = self.records = 0
-        """First source and target offset, and number of records, of the range that continues.
+        """First source offset, first target offset and number of records of the open range.
 
-        The range is empty if all its records were taken. The ledger extends it directly, without a
-        call of ``add`` for each batch.
+        Acknowledged records extend the open range. It is empty if ``take`` has returned all its
+        records. The ledger changes these fields directly, because a call of ``add`` for each batch
+        costs more.
         """
 
     def add(self, source: int, target: int, records: int = 1) -> None:
@@ -125,7 +126,7 @@ class OffsetPair:
     """Offset of a source record, and offset of its copy on the target."""
 
     stretch: str
-    """Value of the header ``STRETCH`` of its sync."""
+    """Value of the header ``STRETCH`` of the pair's offset sync."""
     source_offset: int
     target_offset: int
 
@@ -220,7 +221,8 @@ class Loss:
 
 
 _MAX_EARLIER = 20
-"""Maximum number of earlier losses. Beyond it, the two oldest of a kind become one."""
+"""Maximum number of earlier losses. If there are more, the two oldest losses of one kind are
+merged."""
 
 
 def losses_before(loss: Loss, last: Loss | None, earlier: tuple[Loss, ...]) -> tuple[Loss, ...]:
@@ -315,7 +317,7 @@ class Switch:
     """A fail-over, after which the target's partition is the original and no longer a copy."""
 
     time_ms: int
-    """Unix time in ms."""
+    """Unix time of the fail-over in ms."""
     planned: bool
     """True if the source was copied to its end."""
     source_end: int

@@ -27,7 +27,7 @@ class Record(NamedTuple):
     headers: Headers = ()
     timestamp_ms: int = 0
     producer_id: int = -1
-    """Producer id of its batch. Only the target's producer ids are used."""
+    """Producer id of the record's batch. It is used only for records of the target."""
 
     @property
     def last(self) -> int:
@@ -111,13 +111,14 @@ class Resume:
     target_offset: int
     """First target offset after all fences, or the stored offset if a fence is missing."""
     source: Accounts
-    """Counts from the stored source offset to the last compared record."""
+    """Numbers of source offsets from the stored source offset to the last compared record, by
+    kind."""
     target: Accounts
-    """Counts from the stored target offset to the last fence."""
+    """Numbers of target offsets from the stored target offset to the last fence, by kind."""
     copied: int = 0
     """Number of records of the tail that are not copied again."""
     runs: tuple[ContiguousRange, ...] = ()
-    """Source and target offsets of these records."""
+    """Source and target offsets of the ``copied`` records."""
     at: int = -1
     """Target offset of the first difference, or -1 if there is none."""
     unfenced: frozenset[int] = frozenset()
@@ -125,7 +126,7 @@ class Resume:
 
     @property
     def doubled_at_most(self) -> int:
-        """Maximum number of duplicates on the target, except those of unfenced writers."""
+        """Maximum number of duplicates on the target, except duplicates of unfenced writers."""
         return self.target.records - self.copied
 
 

@@ -17,7 +17,10 @@ from typing import Self
 from headrace.api import ReplicationTask, TopicPartition, TopicPartitions
 
 _IDLE = 1.0
-"""Base weight of a partition in records/s, for its stored offset and its place in each fetch."""
+"""Weight in records/s that every partition has in addition to its rate.
+
+It stands for the cost of an idle partition: its stored offset, and its entry in each fetch.
+"""
 _MIN_GAIN = 0.5
 """Minimum weight of a move, as a share of the average partition's weight."""
 _MAX_SHIFT = 0.95
@@ -195,21 +198,21 @@ class SplitState:
     """Partitions of each task. An empty task remains until it has released all its partitions."""
     leaving: Mapping[TopicPartition, Leaving] = field(default_factory=dict)
     taken: Mapping[TopicPartition, int] = field(default_factory=dict)
-    """Partitions that entered a task in this step although the old task has not released them.
+    """Partitions that a new task got in this step although the old task has not released them.
 
     The value is the old task.
     """
     returned: Mapping[TopicPartition, int] = field(default_factory=dict)
-    """Partitions whose move for balance was cancelled in this step, with their task.
+    """Partitions whose move for balance was cancelled in this step, with their tasks.
 
-    The task had not released them in time.
+    The task had not released the partition in time, and keeps it.
     """
     last_balance_ms: int | None = None
     resumed_ms: int | None = None
     """Time at which a new connector read ``tasks`` from the specs.
 
-    It does not know which partitions are leaving. None once all tasks have acknowledged their
-    specs.
+    A new connector does not know which partitions are leaving their task. The time is None once all
+    tasks have acknowledged their specs.
     """
 
     @property

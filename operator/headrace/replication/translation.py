@@ -257,7 +257,10 @@ class Translation:
         self._copied_to = max(self._copied_to, source)
 
     def target_ends(self, end: int) -> None:
-        """Set the target's log end, after all markers, while no request to it is in flight."""
+        """Set the target's log end, after all markers.
+
+        No request to the target may be in flight.
+        """
         self._target_end = max(self._target_end, end)
 
     def target_begins(self, start: int) -> None:

@@ -16,7 +16,7 @@ from headrace.sandbox.processes import HOST, ProcessRecord, end
 from headrace.toolchain import ClassArchive, JarSet, Java, jars
 
 START_TIMEOUT_S = 60
-"""Time limit of a start, ten times the 6 s of three brokers on two busy cores."""
+"""Time limit of a start in seconds. Three brokers on two busy cores need 6 s, a tenth of it."""
 
 STOP_TIMEOUT_S = 30
 """Time limit of a clean stop.

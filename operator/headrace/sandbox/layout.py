@@ -21,7 +21,8 @@ from headrace.sandbox.broker_config import (
 from headrace.toolchain import Java
 
 NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
-"""Pattern of a DNS label, which a flow's alias must be as well."""
+"""Pattern of a cluster's name. It is the pattern of a DNS label, because a flow uses the name as an
+alias."""
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ _COPIES = (
     "offset.storage.replication.factor",
     "status.storage.replication.factor",
 )
-"""Replication factors, whose default is 3 or the brokers' default."""
+"""Settings of replication factors. Their default is 3 or the brokers' default."""
 
 
 def settings(source: SandboxCluster, target: SandboxCluster, topics: str) -> dict[str, str]:

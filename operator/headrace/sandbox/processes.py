@@ -16,7 +16,8 @@ from headrace.errors import Fatal, InvalidSpec
 from headrace.host import write_whole
 
 KILL_GRACE_PERIOD_S = 10
-"""Time for a killed process to end. It ends at once unless the kernel waits for a disk."""
+"""Time in seconds for a killed process to end. It ends at once unless the kernel waits for a
+disk."""
 
 
 class ProcessRecord(BaseModel):

@@ -35,10 +35,10 @@ def require_disk(folder: Path, needed_bytes: int, purpose: str) -> None:
 
 
 DISK_BYTES = 1 << 30
-"""Minimum free disk space of a sandbox. A broker ends if it cannot write."""
+"""Minimum free disk space of a sandbox in bytes. A broker ends if it cannot write."""
 
 COMPANION_GRACE_S = 10
-"""Time for adopted processes to end, twice the 5 s in which a flow stops."""
+"""Time in seconds for adopted processes to end. It is twice the 5 s that a flow needs to stop."""
 
 log = get_logger(__name__)
 
@@ -122,7 +122,10 @@ class Sandbox:
 
     @classmethod
     def all(cls, home: Path | None = None) -> tuple[Self, ...]:
-        """Return all sandboxes of this user by name, including those of which only logs exist."""
+        """Return all sandboxes of this user by name.
+
+        Sandboxes of which only logs exist are included.
+        """
         home = home or sandboxes_home()
         return tuple(cls._at(f) for f in sorted(home.glob("*")) if Layout.is_in(f))
 

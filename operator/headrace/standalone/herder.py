@@ -71,12 +71,12 @@ class StandaloneHerder:
         self._lease_s = float(min(f.spec.drivers.lease_seconds for f in self._flows.values()))
         self.secrets = secrets
         self.before_pause: Callable[[ReplicationFlow], None] = lambda flow: None
-        """Receives the flow with its new fields before a pause.
+        """Function that is called before a pause, with the flow and its new fields.
 
-        An error that it raises prevents the pause.
+        If it raises an error, the flow is not paused.
         """
         self.notices: Callable[[], list[str]] = list
-        """Returns further notices for the user of this run."""
+        """Function that returns further notices for the user of this run."""
         self.dashboard: str | None = None
         """URL of the dashboard, or None if the run does not serve it."""
         self._store = TaskStore()
@@ -99,7 +99,7 @@ class StandaloneHerder:
             self.flow, self._store, self._fleet, self._placement, self._owner_changed
         )
         self.faults = DriverFaults(self._fleet, self._store, self._lease_s)
-        """Faults of its drivers, for mirror tests."""
+        """Injects faults into this run's drivers, for mirror tests."""
         self._log_level: str | None = None
         """Log level, or None if it was not changed since the start."""
         for flow in self._flows.values():

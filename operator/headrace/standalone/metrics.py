@@ -40,7 +40,10 @@ class RunSnapshot:
 
 
 def run_registry(herder: StandaloneHerder, loop: asyncio.AbstractEventLoop) -> CollectorRegistry:
-    """Return a registry. A scrape in another thread makes ``loop`` measure the run."""
+    """Return a registry whose scrapes measure the run.
+
+    A scrape runs in another thread. It lets ``loop`` measure the run, and waits for the result.
+    """
     registry = make_registry(process=False)
     registry.register(_RunCollector(lambda: _wait(_measure(herder), loop)))
     return registry

@@ -1,7 +1,7 @@
 """Checks that decide from the facts of a flow whether it is ready.
 
-docs/runbook.md has an entry for every reason. Only the operator knows some of the facts. In
-standalone mode, the checks of these facts always pass.
+docs/runbook.md has an entry for every reason. Some facts are known only to the operator. In
+standalone mode, checks of these facts always pass.
 """
 
 from collections import defaultdict
@@ -89,7 +89,7 @@ class FlowFacts:
     alive: int
     """Number of drivers that are alive."""
     placement_problem: str = ""
-    """Reason why units are not assigned as they should be."""
+    """Reason why units are not assigned as they should be, or empty."""
     is_lost: Callable[[str, str], bool] = lambda driver, incarnation: False
     """Returns True if an incarnation of a driver is lost: it renews no Lease, or sends no
     heartbeats."""
@@ -105,7 +105,7 @@ class FlowFacts:
     """Last valid spec, which is in force because the flow's own spec is invalid."""
     taken: TakenTarget | None = None
     loop: str = ""
-    """Reason why records would be copied in a loop."""
+    """Reason why the flow would copy records in a loop, or empty."""
     pods: Sequence[PodFacts] | None = None
     """Driver pods, or None in standalone mode."""
     paused: bool = False
@@ -113,7 +113,7 @@ class FlowFacts:
     waits_for_rollout: bool = False
     """True if the rollout of this flow waits for other flows."""
     refused_pods: str = ""
-    """Message with which the API server rejects further driver pods."""
+    """Message with which the API server rejects further driver pods, or empty."""
     stuck_rollout: str = ""
     """Reason why a roll-out of drivers does not end, or empty."""
     contested: Sequence[ContestedObject] = ()
@@ -140,12 +140,12 @@ class FlowFacts:
 Check = Callable[[FlowFacts], Readiness | None]
 
 _START_S = 60.0
-"""Time from the start of a container until its driver must have a Lease.
+"""Time in seconds from the start of a container until its driver must have a Lease.
 
-It takes a few seconds, and longer on a busy node.
+A driver usually has its Lease after a few seconds, and later on a busy node.
 """
 _LOCKED_OUT = (Reason.SECRET_MISSING, Reason.AUTHENTICATION_FAILED, Reason.TLS_FAILED)
-"""Reasons that are retried although only a user can fix the problem."""
+"""Reasons of errors that are retried although only a user can fix the problem."""
 
 
 _SETTLED = (TaskPhase.RUNNING, TaskPhase.PAUSED)

@@ -282,9 +282,9 @@ def jars(jar_set: JarSet, java: Java | None = None) -> tuple[Path, ...]:
 def fetched(wanted: Sequence[Jar], java: Java | None = None) -> tuple[Path, ...]:
     """Return the files of jars. Download missing ones first.
 
-    Ivy downloads them. Its JVM is ``java``, or one that is found. If no jar is missing, no JVM is
-    started. Processes that need the same jars wait for the first of them. Raise ``Fatal`` if a jar
-    is not available or differs from the pinned one.
+    Ivy downloads them. It runs in the Java of the argument ``java``, or in one that is found. If no
+    jar is missing, no JVM is started. Processes that need the same jars wait for the first of them.
+    Raise ``Fatal`` if a jar is not available or differs from the pinned one.
     """
     if _missing(wanted):
         with file_lock(cache_home() / "jars.lock"):

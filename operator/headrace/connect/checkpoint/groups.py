@@ -52,8 +52,8 @@ class OtherGroups(NamedTuple):
     starts: Mapping[str, Mapping[TopicPartition, int]] = {}
     """Start offsets of followed share groups, for topics of the flow."""
     untranslated: tuple[UntranslatedGroup, ...] = ()
-    """Groups that are not followed, without Streams groups that have offsets only of other
-    topics."""
+    """Groups that are not followed. Streams groups whose offsets are only of other topics are left
+    out."""
     unread: Mapping[str, HeadraceError] = {}
     """Errors of share groups whose start offsets cannot be read."""
 

@@ -11,8 +11,8 @@ from headrace.kafka import TIMESTAMP_LOG_APPEND_TIME, KafkaError, assign, unassi
 _IDLE_TIMEOUT_S = 10.0
 _BATCH = 1_000
 _MAX_COMPARED = 100
-"""Number of source records that are compared with the last record of a copy. They begin at its
-timestamp, so the record is usually the first one."""
+"""Maximum number of source records that are compared with the last record of a copy. The first of
+them has the copy's timestamp, so it is usually the record that was copied."""
 
 
 def already_copied(

@@ -41,7 +41,7 @@ class MirrorMaker:
     topic: str
     """Connect's offsets topic on the target."""
     group: str
-    """Group of Connect's workers."""
+    """Group id of the Connect workers that run MirrorMaker 2."""
     connector: str | None = None
     """Name of the connector; None for the only one with offsets of the source."""
 
@@ -239,8 +239,8 @@ class Import(NamedTuple):
     not_of_flow: tuple[str, ...]
     """Topics that MirrorMaker 2 copies and the flow does not."""
     not_of_mirror_maker: tuple[str, ...]
-    """Topics that the flow copies and MirrorMaker 2 does not. The flow begins them by
-    ``spec.startFrom``."""
+    """Topics that the flow copies and MirrorMaker 2 does not. ``spec.startFrom`` determines where
+    the flow begins to copy them."""
     problem: str = ""
     """Sentence, without a full stop, about missing offset syncs."""
 

@@ -30,7 +30,8 @@ from headrace.kafka import AccessDenied, ActiveProducer, replaced
 from headrace.replication import Progress
 
 _ENDED_S = 60.0
-"""Time in seconds between two calls after the end. The herder takes the unit from its driver."""
+"""Time in seconds between two calls after the watch has ended. The herder then takes the unit from
+its driver."""
 _MAX_WRITES = 100
 _MAX_PRODUCERS = 16
 _MAX_NAMED = 5
@@ -145,7 +146,10 @@ class SourceWatcher(ThreadedUnit):
         )
 
     def _note(self, written: Mapping[TopicPartition, int], silent: Set[TopicPartition]) -> None:
-        """Store the writes that were found. Keep those of partitions that did not answer now."""
+        """Store the writes that were found.
+
+        Earlier writes of partitions that did not answer now are kept.
+        """
         grown = {
             at
             for at, offsets in written.items()

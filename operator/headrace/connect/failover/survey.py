@@ -79,7 +79,7 @@ class Survey:
 
     @property
     def waits(self) -> dict[TopicPartition, int]:
-        """Partitions in ``behind`` that the flow still copies: those without an unresolved loss."""
+        """Partitions in ``behind`` without an unresolved loss, which the flow still copies."""
         return {
             at: more
             for at, more in self.behind.items()

@@ -49,7 +49,7 @@ class RequiredPermission:
 def needed_rights(
     context: FlowContext, topics: Collection[str], groups: Collection[str]
 ) -> Iterator[RequiredPermission]:
-    """Yield the permissions that are needed to replicate these source topics and groups."""
+    """Yield the permissions that the replication of these source topics and groups requires."""
     yield from _to_copy(context, tuple(sorted(topics)))
     yield from _to_keep_settings(context, tuple(sorted(topics)))
     yield from _for_heartbeats(context)

@@ -266,7 +266,7 @@ def _to_take_over(context: FlowContext, target: RightsAdmin) -> Iterator[Require
 
 
 def _to_find_rings(every: Iterable[str]) -> Iterator[RequiredPermission]:
-    """Yield the permission to read what flows that write the source have stored there."""
+    """Yield the permission to read the ancestry that other flows have stored on the source."""
     if topics := tuple(sorted(filter(is_progress_topic, every))):
         purpose = "find rings of flows"
         yield RequiredPermission(

@@ -61,10 +61,11 @@ class OffsetSyncWriter:
         self.problem = ""
         """Reason why offset syncs are not written, as a sentence; empty if they are."""
         self.sent = self.answered = 0
-        """Number of offset syncs that were passed to ``send``, and of those whose outcome is known.
-        The outcomes are in the order of ``send``."""
+        """``sent`` is the number of offset syncs that were passed to ``send``. ``answered`` is the
+        number of offset syncs whose outcome is known. Outcomes arrive in the order of ``send``."""
         self.refused = 0
-        """Number of syncs that the brokers rejected. Their senders must send them again."""
+        """Number of offset syncs that the brokers rejected. The callers of ``send`` must send them
+        again."""
 
     def prepare(self) -> None:
         """Create the topic if it is missing, and the producer.

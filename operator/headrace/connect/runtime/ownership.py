@@ -85,7 +85,7 @@ class Ownership:
         self._writing = threading.Lock()
         """Held during a write."""
         self._seeing = threading.Lock()
-        """Held while ``_task`` is replaced."""
+        """Lock that is held while ``_task`` is replaced."""
 
     @property
     def name(self) -> str:

@@ -29,7 +29,7 @@ from headrace.errors import HeadraceError, Retriable
 
 
 class Lanes:
-    """Creates the lanes of a source task, and prepares the next one in advance.
+    """Lanes of a source task. The next lane is created in advance.
 
     Call ``prepare`` in the pool, and the other methods in the loop.
     """

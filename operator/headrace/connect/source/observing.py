@@ -163,7 +163,7 @@ class StuckPositions:
 
     def __init__(self, context: FlowContext, pool: Executor) -> None:
         self.conditions: tuple[Condition, ...] = ()
-        """Condition ``TransactionHanging`` while there is such a transaction."""
+        """Condition ``TransactionHanging`` while a transaction hangs; otherwise empty."""
         self._context = context
         self._asking = BackgroundStep[Offsets](pool, context.clock)
         self._waits: dict[TopicPartition, _Wait] = {}

@@ -60,7 +60,8 @@ class OffsetSyncing:
         self._context = context
         self._partitions: dict[TopicPartition, _Partition] = {}
         self._unsafe: dict[TopicPartition, list[tuple[int, OffsetPair]]] = defaultdict(list)
-        """Pairs that were passed to the writer, with their numbers there."""
+        """Pairs that were passed to the writer but are not known to be stored, each with the
+        writer's count ``sent`` for it."""
         self._preparing = BackgroundStep[None](pool, context.clock)
         self._taking = threading.Lock()
         self._refused, self._again_s = 0, 0.0

@@ -176,7 +176,7 @@ class Copy(NamedTuple):
 
     source_start: int
     source_end: int
-    """End of the committed records."""
+    """Source offset after the last committed record."""
     start: int
     end: int
 

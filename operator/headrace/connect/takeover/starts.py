@@ -47,7 +47,8 @@ class Start(NamedTuple):
 
     source_offset: int
     target_offset: int
-    """End of the acknowledged records on the target, or of the target's log at the first claim."""
+    """Target offset after the last acknowledged record. Without such a record, it is the end of the
+    target's log when the partition was first claimed."""
     leader_epoch: int
     source_topic_id: str
     target_topic_id: str
@@ -92,7 +93,7 @@ class Start(NamedTuple):
 
     @property
     def here(self) -> Confirmed:
-        """State that is confirmed if the topics still have these ids."""
+        """Offsets that are confirmed if the topics still have the ids that were read."""
         return Confirmed(self.source_offset, self.seen_end, self.target_offset)
 
 

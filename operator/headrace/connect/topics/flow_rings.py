@@ -37,7 +37,10 @@ start at the same time learn of each other in this time: each of them takes ``_R
 
 
 class SourceAncestry:
-    """Ancestry that the flows which write the source have stored there. Not thread-safe."""
+    """Ancestry that other flows, which write to the source, have stored on the source.
+
+    Not thread-safe.
+    """
 
     def __init__(self, context: FlowContext) -> None:
         self._context = context

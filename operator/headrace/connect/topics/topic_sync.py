@@ -65,7 +65,7 @@ class TopicConfigSync:
         self.problems: Mapping[str, str] = {}
         """Messages by target topic. The key ``""`` contains a message about all topics."""
         self.conditions: tuple[Condition, ...] = ()
-        """Condition that the target rejects settings, if it does."""
+        """Condition ``TopicConfigsRefused`` while the target rejects settings; otherwise empty."""
 
     def poll(self, topics: Collection[str]) -> float:
         """Synchronize if that is due, or if ``topics`` (of the source) contains new ones.

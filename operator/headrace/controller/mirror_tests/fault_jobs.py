@@ -96,7 +96,7 @@ def build_pod(
 
 
 _MEMORY = "512Mi"
-"""Memory of the chaos pod, which reads all units of the flow. There may be 10,000."""
+"""Memory of the chaos pod, which reads all units of the flow. A flow may have 10,000 units."""
 
 
 def build_chaos_pod(run: TestRun) -> Object:
@@ -120,9 +120,11 @@ def build_chaos_pod(run: TestRun) -> Object:
 _GRACE_PERIOD_S = 120
 """Time to undo the fail-over, which reads and writes progress on the target, in seconds."""
 _PROCESSES_MIB, _GROUP_MIB = 448, 8
-"""Memory of both Python processes (the Job and `headrace failover`), and of a consumer."""
+"""Memory in MiB: of the two Python processes together (the Job and `headrace failover`), and of the
+consumer of one group."""
 _RECORD_BYTES, _DELIVERED_BYTES = 700, 8
-"""Memory for counting a record of the load, and for each group that receives it."""
+"""Memory in bytes for counting one record of the load, and for each group that receives the
+record."""
 
 RETRIES: Object = {
     "backoffLimit": 1,

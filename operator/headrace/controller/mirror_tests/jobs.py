@@ -61,7 +61,7 @@ EXECUTOR_LABELS = {"spark-role": "executor"}
 _DRIVER_CPU, _EXECUTOR_CPU = "500m", "200m"
 _EXECUTOR_MIB = 1536
 _PYTHON_MIB = 512
-"""Memory for Python and its Kafka clients next to a JVM."""
+"""Memory in MiB that Python and its Kafka clients need in addition to the JVM."""
 _PRODUCER_MIB = 256
 """Memory of a task's Python worker, including 64 MiB in librdkafka's queue.
 

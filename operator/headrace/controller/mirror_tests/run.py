@@ -1,4 +1,4 @@
-"""A run of a MirrorTest, and the defaults that apply to all tests."""
+"""Run of a MirrorTest, and the operator's defaults for all tests."""
 
 from dataclasses import dataclass, field
 from typing import TypeVar
@@ -80,9 +80,10 @@ class TestSettings:
 
     images: Images
     role: FixedRole | None = None
-    """Role of the Jobs for ``spec.chaos``. Without it, such tests are rejected."""
+    """Role of the Jobs for ``spec.chaos``. If None, tests with ``spec.chaos`` are rejected."""
     rehearsal_role: FixedRole | None = None
-    """Role of the Jobs for ``spec.rehearsal``. Without it, such tests are rejected."""
+    """Role of the Jobs for ``spec.rehearsal``. If None, tests with ``spec.rehearsal`` are
+    rejected."""
     executor_role: FixedRole | None = None
     """Role of the accounts that create executors.
 
@@ -125,11 +126,12 @@ class TestRun:
     test: MirrorTest
     images: Images
     steps: tuple[ChaosStep, ...] = ()
-    """Steps of ``spec.chaos``. The resolved test has none, because it names no flow."""
+    """Steps of ``spec.chaos``. The resolved ``test`` contains no steps, because it names no
+    flow."""
     role: FixedRole | None = None
     """Role of the chaos Job. If None, tests with steps may not begin."""
     rehearsal: Rehearsal | None = None
-    """Rehearsal of the spec. The resolved test has none."""
+    """``spec.rehearsal`` of the test. The resolved ``test`` contains no rehearsal."""
     rehearsal_role: FixedRole | None = None
     """Role of the rehearsal Job. If None, tests with a rehearsal may not begin."""
     executor_role: FixedRole | None = None

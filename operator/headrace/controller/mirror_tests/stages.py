@@ -57,7 +57,7 @@ class RunFacts:
     jobs: Mapping[Stage, Object] | None = None
     """Existing Jobs by stage."""
     pods: Sequence[TestPod] = ()
-    """Pods of these Jobs, and the executors."""
+    """Pods of the Jobs in ``jobs``, and Spark's executor pods."""
     report: str | None = None
     """Content of ``report.json``, or None if the verifier has not written it."""
     breaks: bool = False

@@ -30,10 +30,11 @@ class DriverDefaults(Model):
     resources: Resources = Resources()
     """Requests and limits by name.
 
-    A flow replaces each by its name. A default that contradicts the flow is omitted.
+    A flow's value replaces the default of the same name. A default that contradicts the flow is
+    omitted.
     """
     env: tuple[EnvVar, ...] = ()
-    """Environment variables. A flow replaces each by its name."""
+    """Environment variables. A flow's variable replaces the default of the same name."""
     image_pull_policy: PullPolicy | None = None
     pod_template: PodTemplate = PodTemplate()
     """Default pod template. A flow replaces its fields, and adds labels and annotations."""

@@ -22,7 +22,7 @@ from headrace.kafka.wire import Reply, start
 from headrace.replication import OwnerProducer
 
 _MAX_WAITING = 64
-"""Number of waiting operations of a partition at which no more of it is read."""
+"""Number of waiting operations of a partition at which the lane reads no more of its records."""
 _MARKERS = 1_000
 """Number of offsets of a long hole that are filled by markers at a time, which takes some seconds.
 They then count as copied, so that another owner can fill the rest."""

@@ -87,8 +87,8 @@ BATCH_RECORDS = 10_000
 _COORDINATOR_S = 15.0
 _ANSWER_TIMEOUT_S = 30.0
 _OLD_MS = 0
-"""Timestamp of the empty records, if the target accepts it. Such records do not delay the deletion
-of their segment, and searches by time do not find them."""
+"""Timestamp of the empty records in ms, if the target accepts it. Records this old do not delay the
+deletion of their segment, and searches by time do not find them."""
 
 
 class Filler:

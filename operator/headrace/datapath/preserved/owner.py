@@ -53,19 +53,20 @@ class End(NamedTuple):
     """Identity for data, in the partition's current epoch, so that the broker checks the sequence.
     The first batch of a newer epoch would have sequence 0 and could be appended anywhere."""
     sequence: int
-    """Sequence of the next batch of data."""
+    """Sequence number of the next batch of data."""
 
 
 async def ends_of(
     target: ClusterClient, producers: Mapping[TopicPartition, int]
 ) -> dict[TopicPartition, End | HeadraceError]:
-    """Return the ends of partitions.
+    """Return the ends of the target's partitions.
 
     ``producers`` contains the producer id of each partition's data. The producers' states are read
-    first, then the leaders' log ends. If an earlier owner's batch arrives in between, the sequence
-    number that was read is outdated, and the broker rejects the next batch of this owner. In the
-    other order the log end would be outdated, and the broker would accept the batch. The leader's
-    log end is used, because a high watermark may be below records that the state already includes.
+    first, then the leaders' log ends. If an earlier owner's batch is appended between the two
+    reads, the sequence that was read is outdated, and the broker rejects this owner's next batch.
+    In the opposite order, the log end would be outdated, and the broker would accept the batch. The
+    leader's log end is used, because a high watermark may be below records that the state already
+    includes.
     """
     try:
         states = await describe_producers(target, producers, timeout_s=_LEADER_S)

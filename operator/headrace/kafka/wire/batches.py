@@ -14,7 +14,7 @@ from crc32c import crc32c
 from headrace.kafka.wire.errors import CorruptBatch
 
 HEADER_BYTES = 61
-"""Size of a batch's header (magic 2)."""
+"""Size of a batch's header (magic 2) in bytes."""
 
 _LOG_OVERHEAD = 12  # base offset and length, which the length does not include
 _CHECKED_FROM = 21  # the checksum covers the attributes and everything after them

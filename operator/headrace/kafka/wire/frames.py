@@ -27,9 +27,9 @@ class Buffers:
         """Create an empty pool that keeps at most ``keep_bytes``, including buffers in use."""
         self._keep_bytes = keep_bytes
         self._kept: dict[int, bytearray] = {}
-        """Unused buffers by ``id``, oldest first. There may be hundreds."""
+        """Unused buffers by ``id``, oldest first. There may be hundreds of buffers."""
         self._sizes: dict[int, deque[int]] = {}
-        """Ids of unused buffers by size. There are few sizes."""
+        """Ids of unused buffers by size. Buffers have only a few different sizes."""
         self._unused: set[int] = set()
         """Buffers that were in the pool at the last ``trim`` and have not been used since."""
         self._out_bytes = 0

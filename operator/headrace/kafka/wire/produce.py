@@ -36,11 +36,12 @@ class ProduceResult(Enum):
     """Result for one batch of a Produce request."""
 
     APPENDED = auto()
-    """All in-sync replicas have the batch, from this request or an earlier one."""
+    """All in-sync replicas have the batch. This request or an earlier one appended it."""
     AGAIN = auto()
-    """Perhaps appended. Send the same bytes and sequence again: brokers append them only once."""
+    """The broker may have appended the batch. Send the same bytes with the same sequence again:
+    brokers append them only once."""
     OUT_OF_ORDER = auto()
-    """Not appended, because an earlier batch is missing."""
+    """The broker did not append the batch, because an earlier batch is missing."""
     TOO_LARGE = auto()
     CORRUPT = auto()
     """The checksum of the batch is wrong."""
@@ -49,7 +50,7 @@ class ProduceResult(Enum):
     INDEFINITE = auto()
     """The broker does not accept this producer id or epoch, or cannot report the result."""
     FORBIDDEN = auto()
-    """Rejected until a user changes a permission or a setting."""
+    """The broker rejects the batch until a user changes a permission or a setting."""
 
 
 _NAMED = {

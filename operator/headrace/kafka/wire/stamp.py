@@ -182,7 +182,8 @@ def sequence_after(sequence: int, records: int) -> int:
 # more than it saves. In C it takes about 20 ns.
 
 _SMALL_BYTES = 64 << 10
-"""Maximum size of a batch to join. Copying a larger one costs more than it saves."""
+"""Maximum size in bytes of a batch to join. Copying a larger batch costs more than joining it
+saves."""
 
 Helper = Function
 
@@ -194,7 +195,7 @@ class Joined(NamedTuple):
     batches: int
     """Number of joined batches."""
     size: int
-    """Total size of these batches before they were joined, headers included."""
+    """Total size of the joined batches before they were joined, with their headers."""
 
 
 def join_helper() -> Helper | None:

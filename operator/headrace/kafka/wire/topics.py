@@ -21,7 +21,7 @@ from headrace.kafka.wire.errors import RefusedForGood, refusal
 from headrace.kafka.wire.protocol import DELETE_TOPICS, call
 
 _NOT_REPORTED = -(2**31)
-"""Bits of the operations in a response that does not contain them."""
+"""Value of the operations' bits if the broker did not report the operations."""
 _DELETED_S = 20
 """Time for the controller to delete the topics, in seconds. Each deletion is one log record."""
 

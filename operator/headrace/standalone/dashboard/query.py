@@ -17,13 +17,13 @@ class Scrape:
     """All series at one time."""
 
     at_s: float
-    """Unix time."""
+    """Unix time of the scrape, in seconds."""
     series: Mapping[str, Sequence[tuple[Labels, float]]]
     """Labels and value of each series, by the name of the metric."""
 
 
 Query = Callable[[Sequence[Scrape]], Vector]
-"""Query over scrapes in order of time.
+"""Function that evaluates a query over scrapes in order of time.
 
 ``rate`` is computed from the first scrape that contains the series to the last.
 """
