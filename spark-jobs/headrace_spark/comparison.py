@@ -316,12 +316,12 @@ class _BothSides:
         ends = sentinels_frame(self._spark, self._manifest)
         return self._one_by_one(ends, self._manifest.streams, source, target)
 
-    def _read(self, cluster: ClusterAccess, wanted: records.OffsetRange) -> DataFrame:
+    def _read(self, cluster: ClusterAccess, offset_range: records.OffsetRange) -> DataFrame:
         """Read a range. Return an empty DataFrame if it has no topics."""
-        if not wanted.source_names:
+        if not offset_range.source_names:
             return self._read(self._run.source, self._on_source).limit(0)
         run, since_ms = self._run.name, self._manifest.started_ms
-        found = records.read(self._spark, cluster, wanted, run, since_ms)
+        found = records.read(self._spark, cluster, offset_range, run, since_ms)
         return claimed(found, self._claims)
 
     def _laid_out(self, frame: DataFrame) -> DataFrame:

@@ -195,13 +195,13 @@ def recognise(record: Record, run: bytes) -> Sighting | None:
 
 
 @lru_cache(maxsize=1_000)
-def is_of(run: bytes, who: bytes) -> bool:
+def is_of(run: bytes, identity: bytes) -> bool:
     """Return True if an id is the run's own or that of one of its producers.
 
     For run ``r1`` these are ``r1`` and, for example, ``r1-0-0``, but not ``r10-0-0``.
     """
-    rest = who.removeprefix(run)
-    return who.startswith(run) and (not rest or _INDEX_AND_ATTEMPT.fullmatch(rest) is not None)
+    rest = identity.removeprefix(run)
+    return identity.startswith(run) and (not rest or _INDEX_AND_ATTEMPT.fullmatch(rest) is not None)
 
 
 def _topic(headers: dict[str, str | bytes | None]) -> str | None:

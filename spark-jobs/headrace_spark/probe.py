@@ -99,10 +99,12 @@ def probe(
     )
 
 
-def _ends(cluster: ClusterAccess, there: dict[str, int]) -> list[tuple[TopicPartition, int]]:
+def _ends(
+    cluster: ClusterAccess, partition_counts: dict[str, int]
+) -> list[tuple[TopicPartition, int]]:
     return [
         (TopicPartition(topic, partition), offset)
-        for topic, offsets in messages.ends(cluster, there).items()
+        for topic, offsets in messages.ends(cluster, partition_counts).items()
         for partition, offset in enumerate(offsets)
     ]
 

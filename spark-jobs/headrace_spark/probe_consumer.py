@@ -228,9 +228,9 @@ class Crossings:
     Messages that were received on one side only are kept until they arrive on the other.
     """
 
-    def __init__(self, most: int = MAX_UNMATCHED) -> None:
+    def __init__(self, max_unmatched: int = MAX_UNMATCHED) -> None:
         self.measured = LatencyHistogram()
-        self._most = most
+        self._most = max_unmatched
         self._lock = Lock()
         self._source: OrderedDict[Name, int] = OrderedDict()
         self._target: OrderedDict[Name, int] = OrderedDict()

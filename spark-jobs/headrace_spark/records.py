@@ -146,24 +146,24 @@ class OffsetRange:
 
 
 def read(
-    spark: SparkSession, cluster: ClusterAccess, wanted: OffsetRange, run: str, since_ms: int
+    spark: SparkSession, cluster: ClusterAccess, offset_range: OffsetRange, run: str, since_ms: int
 ) -> DataFrame:
     """Return the committed records of a range, with the columns of ``recognised``.
 
     Reading fails if a part of the range was deleted.
     """
-    return recognised(raw(spark, cluster, wanted), wanted.source_names, run, since_ms)
+    return recognised(raw(spark, cluster, offset_range), offset_range.source_names, run, since_ms)
 
 
-def raw(spark: SparkSession, cluster: ClusterAccess, wanted: OffsetRange) -> DataFrame:
+def raw(spark: SparkSession, cluster: ClusterAccess, offset_range: OffsetRange) -> DataFrame:
     """Return the records as Spark's Kafka source returns them."""
     return (
         spark.read.format("kafka")
         .option("kafka.bootstrap.servers", cluster.bootstrap_servers)
         .options(**_CONSUMER, **security_options(cluster))
-        .option("subscribe", ",".join(wanted.source_names))
-        .option("startingOffsets", _as_json(wanted.start))
-        .option("endingOffsets", _as_json(wanted.end))
+        .option("subscribe", ",".join(offset_range.source_names))
+        .option("startingOffsets", _as_json(offset_range.start))
+        .option("endingOffsets", _as_json(offset_range.end))
         .option("includeHeaders", "true")
         .option("failOnDataLoss", "true")
         .load()
@@ -222,8 +222,8 @@ def _identified(records: DataFrame, run: str) -> DataFrame:
     The body is parsed only if the headers do not identify the record.
     """
 
-    def is_own(who: str) -> Column:
-        return F.coalesce(F.col(who).rlike(f"^{run}(-[0-9]+-[0-9]+)?$"), F.lit(False))
+    def is_own(column: str) -> Column:
+        return F.coalesce(F.col(column).rlike(f"^{run}(-[0-9]+-[0-9]+)?$"), F.lit(False))
 
     known = F.col("own_id") & (F.col("number").isNotNull() | F.col("end").isNotNull())
     text = F.when(~known, F.col("body").cast("string"))

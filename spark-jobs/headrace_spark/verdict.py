@@ -70,9 +70,9 @@ def for_example(examples: tuple[Example, ...]) -> str:
     return f", for example number {first.seq} of producer {first.producer}{at}{what}"
 
 
-def few(names: tuple[str, ...], most: int = 3) -> str:
+def few(names: tuple[str, ...], limit: int = 3) -> str:
     """Return the first names, and the number of the other names."""
-    return first_few(names, most)
+    return first_few(names, limit)
 
 
 _WORDS = {  # the most severe first

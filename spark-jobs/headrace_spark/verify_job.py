@@ -98,13 +98,15 @@ def time_left_s(run: MirrorTestRun, manifest: LoadManifest) -> float:
 
 
 def _from_the_end_of_the_load(
-    run: MirrorTestRun, manifest: LoadManifest, there: dict[str, int]
+    run: MirrorTestRun, manifest: LoadManifest, partition_counts: dict[str, int]
 ) -> list[tuple[TopicPartition, int]]:
     """Return the first offset of each partition after the last acknowledgement.
 
     The offset is the end of the partition if no record is newer.
     """
-    partitions = [TopicPartition(name, p) for name, count in there.items() for p in range(count)]
+    partitions = [
+        TopicPartition(name, p) for name, count in partition_counts.items() for p in range(count)
+    ]
     admin = PatientAdmin(run.target)
     ends = admin.offsets(partitions, Position.LATEST)  # first: what is written now comes after
     since = admin.offsets_at(partitions, manifest.finished_ms)

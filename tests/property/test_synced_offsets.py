@@ -35,8 +35,8 @@ def test_no_record_is_skipped_and_exact_is_exact(
     def take() -> None:
         for run in runs.take():
             for pair in ((run.source, run.target), run.last):
-                stretch = b"%d/%d" % (lane, run.stretch)
-                written.append((OffsetSync(*AT, *pair), stretch))
+                contiguity_id = b"%d/%d" % (lane, run.contiguity_id)
+                written.append((OffsetSync(*AT, *pair), contiguity_id))
 
     for holes, gap, another, taken in steps:
         if another:
@@ -52,11 +52,11 @@ def test_no_record_is_skipped_and_exact_is_exact(
     kept = [one for one in written if data.draw(st.integers(0, 5))] or written
     compacted = kept[data.draw(st.integers(0, len(kept) - 1)) :]
     known = SyncedOffsets()
-    for sync, stretch in compacted:
-        known.take(sync, stretch)
+    for sync, contiguity_id in compacted:
+        known.take(sync, contiguity_id)
     complete = SyncedOffsets()
-    for sync, stretch in written:
-        complete.take(sync, stretch)
+    for sync, contiguity_id in written:
+        complete.take(sync, contiguity_id)
 
     copied_to = CopiedTo(source, target)
     for offset in range(source + 3):

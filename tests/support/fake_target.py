@@ -242,12 +242,12 @@ class Appending:
         loop: EventLoop,
         target: FakeTarget,
         leaders: Leaders | None = None,
-        wanted: Callable[[TopicPartition], None] | None = None,
+        request_admission: Callable[[TopicPartition], None] | None = None,
     ) -> None:
         """Create an appender on a fake target.
 
-        ``leaders`` are the leaders of another writer, to be shared. ``wanted`` is passed to
-        ``Appender``.
+        ``leaders`` are the leaders of another writer, to be shared. ``request_admission`` is passed
+        to ``Appender``.
         """
         self.loop, self.target = loop, target
         self.acknowledged: dict[int, list[tuple[int, int, int]]] = {}
@@ -268,7 +268,7 @@ class Appending:
             self._fail,
             waiting=self.waiting.append,
             damaged=lambda at, why: self.damaged.append(f"{at}: {why}"),
-            wanted=wanted,
+            request_admission=request_admission,
         )
 
     def add(self, *values: bytes, partition: int = 0, content: bytearray | None = None) -> None:

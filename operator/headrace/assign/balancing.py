@@ -140,7 +140,7 @@ def _exchange(balance: Balance, driver: int, heavy: int, light: int) -> bool:
         single = min(near, key=lambda i: (abs(i.weight - ideal), i.id), default=None)
     # A single task that fits roughly is preferred, because a swap costs two moves.
     if single is None or abs(single.weight - ideal) > ideal / 2:
-        pairs = _closest_pairs(balance, (heavy, light), ideal, least=least, most=most)
+        pairs = _closest_pairs(balance, (heavy, light), ideal, min_shift=least, max_shift=most)
         if pairs and (single is None or _error(pairs[0], ideal) < abs(single.weight - ideal)):
             for one, other in pairs:
                 if balance.is_off(driver) and balance.allowance.covers_both(one, other):
@@ -160,15 +160,15 @@ def _error(pair: _Pair, ideal: float) -> float:
 
 
 def _closest_pairs(
-    balance: Balance, drivers: tuple[int, int], ideal: float, *, least: float, most: float
+    balance: Balance, drivers: tuple[int, int], ideal: float, *, min_shift: float, max_shift: float
 ) -> list[_Pair]:
     """Return pairs of tasks to swap whose weights differ by about ``ideal``.
 
     If the largest difference is much too small, return several pairs that reach it together. Each
-    shelf is read once.
+    list is read once.
     """
     allowance = balance.allowance
-    gone, come = (allowance.movable(balance.draft.shelf(driver)) for driver in drivers)
+    gone, come = (allowance.movable(balance.draft.tasks_by_weight(driver)) for driver in drivers)
     best: tuple[int, int] | None = None
     least_error = ideal
     place = 0
@@ -179,7 +179,11 @@ def _closest_pairs(
             other_weight, other = come[near]
             shift = weight - other_weight
             error = abs(shift - ideal)
-            if error < least_error and least <= shift <= most and allowance.covers_both(one, other):
+            if (
+                error < least_error
+                and min_shift <= shift <= max_shift
+                and allowance.covers_both(one, other)
+            ):
                 best, least_error = (number, near), error
     if best is None:
         return []
@@ -188,7 +192,7 @@ def _closest_pairs(
         reversed(gone[: best[0] + 1]), come[best[1] :], strict=False
     ):
         shift = weight - other_weight
-        if pairs and not least <= shift <= ideal:
+        if pairs and not min_shift <= shift <= ideal:
             break
         pairs.append((one, other))
         ideal -= shift

@@ -10,7 +10,7 @@ from operator import itemgetter
 
 from headrace.assign.assignor import ApplicationState, DriverName, TaskId, TaskInfo
 
-Shelf = list[tuple[float, TaskInfo]]
+TasksByWeight = list[tuple[float, TaskInfo]]
 """Tasks of one driver with their weights, sorted by weight and id."""
 Group = tuple[str, str]
 """Flow and type of a task. The tasks of each group are spread over all drivers."""
@@ -56,7 +56,7 @@ class DraftAssignment:
         self.least, rest = divmod(len(state.tasks), len(self.drivers))
         """Minimum number of tasks that each driver should have."""
         self.most = self.least + bool(rest)
-        self._shelves: dict[int, Shelf] = {}
+        self._tasks_by_weight: dict[int, TasksByWeight] = {}
         self._peaks: dict[int, float] = {}
         self._groups: dict[int, Counter[Group]] = {}
 
@@ -120,18 +120,18 @@ class DraftAssignment:
         return [fair.get(driver, mean) for driver in range(len(self.loads))]
 
     def _heaviest(self, driver: int) -> float:
-        if driver in self._shelves:
-            shelf = self._shelves[driver]
-            return shelf[-1][0] if shelf else 0.0
+        if driver in self._tasks_by_weight:
+            tasks = self._tasks_by_weight[driver]
+            return tasks[-1][0] if tasks else 0.0
         if driver not in self._peaks:
             self._peaks[driver] = max(map(WEIGHT, self.given[driver]), default=0.0)
         return self._peaks[driver]
 
-    def shelf(self, driver: int) -> Shelf:
+    def tasks_by_weight(self, driver: int) -> TasksByWeight:
         """Return the tasks of a driver, sorted by weight. The caller must not change the list."""
-        if driver not in self._shelves:
-            self._shelves[driver] = sorted((info[2], info) for info in self.given[driver])
-        return self._shelves[driver]
+        if driver not in self._tasks_by_weight:
+            self._tasks_by_weight[driver] = sorted((info[2], info) for info in self.given[driver])
+        return self._tasks_by_weight[driver]
 
     def groups(self, driver: int) -> Counter[Group]:
         """Return a driver's number of tasks of each kind."""
@@ -142,9 +142,9 @@ class DraftAssignment:
     def move(self, info: TaskInfo, source: int, target: int) -> None:
         """Move a task from one driver to another."""
         item = (info.weight, info)
-        shelf = self.shelf(source)
-        del shelf[bisect_left(shelf, item)]
-        insort(self.shelf(target), item)
+        tasks = self.tasks_by_weight(source)
+        del tasks[bisect_left(tasks, item)]
+        insort(self.tasks_by_weight(target), item)
         self.groups(source)[group(info.id)] -= 1
         self.groups(target)[group(info.id)] += 1
         for driver, sign in (source, -1), (target, 1):
@@ -163,8 +163,8 @@ class DraftAssignment:
         ]
 
     def _now(self, driver: int) -> list[TaskInfo]:
-        shelf = self._shelves.get(driver)
-        return self.given[driver] if shelf is None else [info for _, info in shelf]
+        tasks = self._tasks_by_weight.get(driver)
+        return self.given[driver] if tasks is None else [info for _, info in tasks]
 
 
 class Allowance:
@@ -208,11 +208,11 @@ class Allowance:
         """Set the budgets to 0, so that only free tasks may move."""
         self._left = {}
 
-    def movable(self, shelf: Shelf) -> Shelf:
+    def movable(self, tasks: TasksByWeight) -> TasksByWeight:
         """Return the tasks that may move, in the same order."""
         if len(self._draft.unassigned) == len(self._draft.state.tasks):
-            return shelf
-        return [item for item in shelf if self.covers(item[1])]
+            return tasks
+        return [item for item in tasks if self.covers(item[1])]
 
     def covers(self, task: TaskInfo) -> bool:
         """Return True if a task may move."""
@@ -294,12 +294,12 @@ class Balance:
 
     def movable_near(self, driver: int, weight: float) -> Iterator[TaskInfo]:
         """Yield movable tasks of a driver with weights near ``weight``, on either side of it."""
-        shelf = self.draft.shelf(driver)
-        middle = bisect_left(shelf, weight, key=lambda item: item[0])
-        for side in range(middle, len(shelf)), range(middle - 1, -1, -1):
+        tasks = self.draft.tasks_by_weight(driver)
+        middle = bisect_left(tasks, weight, key=lambda item: item[0])
+        for side in range(middle, len(tasks)), range(middle - 1, -1, -1):
             found = 0
             for place in side:
-                info = shelf[place][1]
+                info = tasks[place][1]
                 if self.allowance.covers(info):
                     yield info
                     found += 1

@@ -86,7 +86,7 @@ class RackSpread:
         draft, allowance = self.draft, self.balance.allowance
         gone = [
             info
-            for _, info in draft.shelf(donor)
+            for _, info in draft.tasks_by_weight(donor)
             if info.id.flow == flow and allowance.covers(info)
         ]
         if draft.counts[donor] > draft.least and draft.counts[receiver] < draft.most:
@@ -99,7 +99,7 @@ class RackSpread:
         back = self.racks[donor]
         come = [
             info
-            for _, info in draft.shelf(receiver)
+            for _, info in draft.tasks_by_weight(receiver)
             if info.id.flow != flow
             and self._held[info.id.flow][back] < self._most[info.id.flow, back]
             and allowance.covers(info)
@@ -132,7 +132,7 @@ class RackSpread:
 _NEIGHBOURS = 8
 """Number of tasks with the same saving to try, on either side of the best weight."""
 
-_Shelves = defaultdict[int, list[tuple[float, TaskInfo]]]
+_TasksBySaving = defaultdict[int, list[tuple[float, TaskInfo]]]
 """Tasks with their weights, by the saving of a move to the other rack.
 
 The saving is the number of partitions that the task then need not read from another rack.
@@ -155,7 +155,7 @@ class _Nearby:
         self._in_rack: defaultdict[str, list[int]] = defaultdict(list)
         for driver, rack in enumerate(self._racks):
             self._in_rack[rack].append(driver)
-            for _, info in self._draft.shelf(driver):
+            for _, info in self._draft.tasks_by_weight(driver):
                 if info.racks:
                     self._driver[info.id] = driver
                     self._readable[info.id] = Counter(r for racks in info.racks for r in racks)
@@ -167,67 +167,69 @@ class _Nearby:
             for here, there in permutations(sorted(self._in_rack), 2):
                 moved |= self._between(here, there)
 
-    def _between(self, here: str, there: str) -> bool:
+    def _between(self, from_rack: str, to_rack: str) -> bool:
         """Move tasks from one rack to another, and return True if any moved.
 
         Each task is swapped with a task of its kind, or moves alone if the counts allow it.
         """
         candidates = sorted(
             (-saving, info.weight, info)
-            for info in self._of(here)
-            if (saving := self._saving(info, here, there)) > 0
+            for info in self._of(from_rack)
+            if (saving := self._saving(info, from_rack, to_rack)) > 0
         )
         if not candidates:
             return False
-        offered: defaultdict[Group, _Shelves] = defaultdict(lambda: defaultdict(list))
-        for info in self._of(there):
-            insort(offered[group(info.id)][self._saving(info, there, here)], (info.weight, info))
+        offered: defaultdict[Group, _TasksBySaving] = defaultdict(lambda: defaultdict(list))
+        for info in self._of(to_rack):
+            insort(
+                offered[group(info.id)][self._saving(info, to_rack, from_rack)], (info.weight, info)
+            )
         moved = False
         for negative, _, info in candidates:
             moved |= self._exchange(info, -negative, offered[group(info.id)]) or self._move(
-                info, there
+                info, to_rack
             )
         return moved
 
     def _of(self, rack: str) -> Iterator[TaskInfo]:
         """Yield the movable tasks in a rack."""
         for driver in self._in_rack[rack]:
-            for _, info in self._draft.shelf(driver):
+            for _, info in self._draft.tasks_by_weight(driver):
                 if info.racks and self._balance.allowance.covers(info):
                     yield info
 
-    def _saving(self, info: TaskInfo, here: str, there: str) -> int:
+    def _saving(self, info: TaskInfo, from_rack: str, to_rack: str) -> int:
         """Return the reduction of partitions that are read from another rack."""
         readable = self._readable[info.id]
-        return readable[there] - readable[here]
+        return readable[to_rack] - readable[from_rack]
 
-    def _exchange(self, info: TaskInfo, saving: int, offered: _Shelves) -> bool:
+    def _exchange(self, info: TaskInfo, saving: int, offered: _TasksBySaving) -> bool:
         if not self._balance.allowance.covers(info):
             return False
         donor = self._driver[info.id]
         for back in sorted(offered, reverse=True):
             if saving + back <= 0:
                 return False
-            shelf = offered[back]
-            middle = bisect_left(shelf, info.weight, key=lambda item: item[0])
-            near = shelf[max(0, middle - _NEIGHBOURS) : middle + _NEIGHBOURS]
+            tasks = offered[back]
+            middle = bisect_left(tasks, info.weight, key=lambda item: item[0])
+            near = tasks[max(0, middle - _NEIGHBOURS) : middle + _NEIGHBOURS]
             for weight, other in sorted(near, key=lambda item: abs(item[0] - info.weight)):
                 receiver = self._driver[other.id]
                 if self._balance.allowance.covers_both(info, other) and self._balance.stays_even(
                     donor, receiver, info.weight - weight
                 ):
-                    shelf.remove((weight, other))
+                    tasks.remove((weight, other))
                     self._carry(info, receiver)
                     self._carry(other, donor)
                     return True
         return False
 
-    def _move(self, info: TaskInfo, there: str) -> bool:
+    def _move(self, info: TaskInfo, to_rack: str) -> bool:
         """Move a task without a swap. Return False if no move is possible."""
         draft, donor = self._draft, self._driver[info.id]
         if draft.counts[donor] <= draft.least or not self._balance.allowance.covers(info):
             return False
-        for receiver in sorted(self._in_rack[there], key=draft.loads.__getitem__)[:_DRIVERS]:
+        for receiver in sorted(self._in_rack[to_rack], key=draft.loads.__getitem__)[:_DRIVERS]:
             if (
                 draft.counts[receiver] < draft.most
                 and self._spread.takes(info, donor, receiver)

@@ -40,16 +40,16 @@ class _Placement:
     """Placement of standbys. Drivers are numbered in the order of their names."""
 
     def __init__(
-        self, state: ApplicationState, names: list[DriverName], wanted: Mapping[TaskId, int]
+        self, state: ApplicationState, names: list[DriverName], standby_counts: Mapping[TaskId, int]
     ) -> None:
         self.drivers = [state.drivers[name] for name in names]
-        self.missing = dict(sorted(wanted.items()))
+        self.missing = dict(sorted(standby_counts.items()))
         self.standbys: list[set[TaskId]] = [set() for _ in names]
         self._copies: dict[TaskId, list[int]] = {task: [] for task in self.missing}
         """Drivers that have a task in any role."""
         self._duties = [0] * len(names)
         """Number of tasks of each driver, including standbys."""
-        self._most = ceil(sum(wanted.values()) / len(names))
+        self._most = ceil(sum(standby_counts.values()) / len(names))
         """Maximum number of previous standbys that a driver keeps: the mean number of standbys of a
         driver, rounded up."""
         self._racks = [driver.rack for driver in self.drivers]

@@ -160,17 +160,17 @@ class Children:
             self._deployments[name] = _deployment_state(written, _our_template(written))
         self._record_change(name, written)  # one that another manager made since it was read
 
-    async def _take_over(self, name: ChildName, there: Object | None) -> None:
+    async def _take_over(self, name: ChildName, existing: Object | None) -> None:
         """Make the operator the owner of foreign fields. Its next apply deletes them."""
-        while there is not None and (foreign := foreign_fields(there, OPERATOR_MANAGER)):
+        while existing is not None and (foreign := foreign_fields(existing, OPERATOR_MANAGER)):
             metadata = {
-                "resourceVersion": there["metadata"]["resourceVersion"],
-                "managedFields": take_over(there, OPERATOR_MANAGER),
+                "resourceVersion": existing["metadata"]["resourceVersion"],
+                "managedFields": take_over(existing, OPERATOR_MANAGER),
             }
             try:
                 await self._client.patch(_KINDS[name[0]], *name[1:], {"metadata": metadata})
             except Conflict:  # a controller has written its status
-                there = await self._client.get(_KINDS[name[0]], *name[1:])
+                existing = await self._client.get(_KINDS[name[0]], *name[1:])
                 continue
             managers = ", ".join(sorted(foreign))
             log.info("deletes fields of others", kind=name[0], name=name[2], managers=managers)

@@ -43,13 +43,13 @@ class FlowWrites:
         """Post an Event about a flow."""
         await self._events.post(flow, occurrence)
 
-    async def assign(self, wanted: Iterable[ObjectAssignment]) -> bool:
+    async def assign(self, assignments: Iterable[ObjectAssignment]) -> bool:
         """Write the drivers of units in parallel.
 
         Return False if a unit had changed or was deleted since it was read.
         """
         answers = await asyncio.gather(
-            *(self._write_assignment(one) for one in wanted), return_exceptions=True
+            *(self._write_assignment(one) for one in assignments), return_exceptions=True
         )
         for answer in answers:
             if isinstance(answer, BaseException):

@@ -98,7 +98,7 @@ class Appender:
         *,
         waiting: Callable[[str], None] = lambda _: None,
         damaged: Damaged = lambda _, __: None,
-        wanted: Callable[[TopicPartition], None] | None = None,
+        request_admission: Callable[[TopicPartition], None] | None = None,
         led_again: LedAgain | None = None,
         rows_acknowledged: RowsAcknowledged | None = None,
     ) -> None:
@@ -115,8 +115,8 @@ class Appender:
             failed: Receives failed partitions.
             waiting: Receives sentences about operations that are repeated until they succeed.
             damaged: Receives responses that a second one has contradicted.
-            wanted: Called by a transactional appender with each partition that has data to send but
-                is not part of the transaction, until ``admit``.
+            request_admission: Called by a transactional appender with each partition that has data
+                to send but is not part of the transaction, until ``admit``.
             led_again: Called when a partition has a leader again.
             rows_acknowledged: Used instead of ``acknowledged`` for batches of spans.
         """
@@ -124,7 +124,7 @@ class Appender:
         self._cluster = leaders.cluster
         self._acknowledged, self._failed, self._waiting = acknowledged, failed, waiting
         self._damaged = damaged
-        self._wanted, self._led_again = wanted, led_again
+        self._request_admission, self._led_again = request_admission, led_again
         self._rows_acknowledged = rows_acknowledged
         self._identities: dict[TopicPartition, ProducerIdentity] = {}
         """Producer identities that were set by ``begin``."""
@@ -171,7 +171,7 @@ class Appender:
             queue = self._queues[at] = PartitionQueue(
                 at, self, self._identity_of(at), self._sequences.get(at, 0)
             )
-            queue.held = self._wanted is not None
+            queue.held = self._request_admission is not None
             queue.end = self._ends.pop(at, None)
         if queue.failed or self._closed:
             if isinstance(outgoing, Span):
@@ -183,8 +183,8 @@ class Appender:
             rested_s = self._loop.now_s() - queue.known_s
             queue.known_s = None if rested_s > _FORGOTTEN_S else queue.known_s
         queue.add(outgoing)
-        if queue.held and self._wanted is not None:
-            self._wanted(at)
+        if queue.held and self._request_admission is not None:
+            self._request_admission(at)
         elif not queue.listed:
             self._enlist(queue)
 

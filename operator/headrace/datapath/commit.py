@@ -231,7 +231,7 @@ class Commits:
             self._append_failed,
             waiting=waiting,
             damaged=damaged,
-            wanted=self._transactions.want,
+            request_admission=self._transactions.want,
             rows_acknowledged=rows_acknowledged,
         )
 

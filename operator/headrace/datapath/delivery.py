@@ -78,7 +78,7 @@ class DeliveryStrategy(Protocol):
         self,
         partition: OpenPartition,
         found: Iterable[Found],
-        held: HeldResponse,
+        response: HeldResponse,
         changes: TopicChanges,
         *,
         singly: bool,
@@ -156,12 +156,12 @@ class Translating:
         self,
         partition: OpenPartition,
         found: Iterable[Found],
-        held: HeldResponse,
+        response: HeldResponse,
         changes: TopicChanges,
         *,
         singly: bool,
     ) -> None:
-        self._parts.passing.take(partition, found, held, changes, singly=singly)
+        self._parts.passing.take(partition, found, response, changes, singly=singly)
 
     def drain(self, at: TopicPartition) -> None:
         """Do nothing: everything that was read is sent."""

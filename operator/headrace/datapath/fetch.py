@@ -79,7 +79,7 @@ class Sink(Protocol):
         source: SourcePartition,
         records: memoryview,
         aborted: Sequence[tuple[int, int]],
-        held: HeldResponse,
+        response: HeldResponse,
     ) -> None:
         """Receive data that begin with a whole batch.
 
@@ -408,7 +408,7 @@ class Reader:
         self._sink.taken()
 
     def _handle(
-        self, source: SourcePartition, fetched: Fetched, held: HeldResponse, most_bytes: int
+        self, source: SourcePartition, fetched: Fetched, response: HeldResponse, most_bytes: int
     ) -> None:
         if (outcome := fetch_outcome(fetched.error)) is not FetchOutcome.FETCHED:
             self._refused(source, fetched, outcome)
@@ -430,12 +430,12 @@ class Reader:
             return
         self._sink.saw_end(source.at, fetched.high_watermark)
         try:
-            self._take(source, fetched, held, most_bytes)
+            self._take(source, fetched, response, most_bytes)
         except CorruptBatch as error:
             self._corrupt(source, str(error))
 
     def _take(
-        self, source: SourcePartition, fetched: Fetched, held: HeldResponse, most_bytes: int
+        self, source: SourcePartition, fetched: Fetched, response: HeldResponse, most_bytes: int
     ) -> None:
         records = fetched.records
         if (first := read_batch(records, 0, 0)) is not None:
@@ -447,12 +447,12 @@ class Reader:
                 self._sink.damaged(source.at, "it is the answer to a read of uncommitted records")
                 source.again()
                 return
-            self._sink.take(source, records, fetched.aborted or (), held)
+            self._sink.take(source, records, fetched.aborted or (), response)
         elif len(records) >= _BATCH_START.size:
             _, length = _BATCH_START.unpack_from(records)
             self._ask_for(source, _BATCH_START.size + length)
         elif fetched.last_stable_offset > source.position and (
-            max(held.size, source.max_bytes) <= most_bytes // 2
+            max(response.size, source.max_bytes) <= most_bytes // 2
         ):
             # Brokers leave out a batch that is larger than the limit, unless it is the response's
             # first.

@@ -175,7 +175,7 @@ class Pipeline:
         source: SourcePartition,
         records: memoryview,
         aborted: Sequence[tuple[int, int]],
-        held: HeldResponse,
+        response: HeldResponse,
     ) -> None:
         state, at = self._state, source.at
         with state.lock:
@@ -199,11 +199,11 @@ class Pipeline:
                 if scanned is not whole or agreement.disagreement:
                     self._doubt(source)
                 found: Iterable[Found] = (
-                    found_in(records, scanned, join=join, release=held.release)
+                    found_in(records, scanned, join=join, release=response.release)
                     if self.delivery.copies_spans and unchanged and partition.suspects is None
                     else each_found_in(records, scanned, join=join)
                 )
-                self.delivery.take(partition, found, held, changes, singly=each or helped)
+                self.delivery.take(partition, found, response, changes, singly=each or helped)
             except UnreadableBatch as error:
                 state.stop(at, Fatal(f"could not read {at} of {self._source.name}: {error}"))
             finally:

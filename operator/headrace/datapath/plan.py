@@ -107,7 +107,7 @@ class Passing:
         self,
         partition: OpenPartition,
         found: Iterable[Found],
-        held: HeldResponse,
+        response: HeldResponse,
         changes: TopicChanges,
         *,
         singly: bool,
@@ -117,7 +117,7 @@ class Passing:
         Args:
             partition: Partition of the source.
             found: Fetched batches, joined batches and spans.
-            held: Response that contains them.
+            response: Response that contains them.
             changes: Changes of the flow to the topic's batches.
             singly: Whether Python joins no batches.
 
@@ -133,12 +133,12 @@ class Passing:
                     self._send(ledger, one.outgoing)
                     self._state.copied.rebuild(one.batches, one.size, Why.SMALL)
                 elif isinstance(one, Span):
-                    held.use()
+                    response.use()
                     self._send(ledger, one)
                     self._state.copied.batches_copied += one.row_count
                     self._state.copied.bytes_copied += one.size
                 else:
-                    self._pass(partition, one, held, changes)
+                    self._pass(partition, one, response, changes)
                 if _stopped(partition):
                     break
             if _stopped(partition):
@@ -181,7 +181,7 @@ class Passing:
         return True
 
     def _pass(
-        self, partition: OpenPartition, one: Judged, held: HeldResponse, changes: TopicChanges
+        self, partition: OpenPartition, one: Judged, response: HeldResponse, changes: TopicChanges
     ) -> None:
         ledger, suspects = partition.ledger, partition.suspects
         batch, position = one.batch, ledger.position
@@ -206,8 +206,8 @@ class Passing:
             self.send_suspects(partition)
             self._count_rebuilt([batch], Why.REFUSED)
         elif why is None:
-            held.use()
-            self._send(ledger, Outgoing(batch, next_offset, held.release))
+            response.use()
+            self._send(ledger, Outgoing(batch, next_offset, response.release))
             self._state.copied.batches_copied += 1
             self._state.copied.bytes_copied += len(batch.data)
         else:

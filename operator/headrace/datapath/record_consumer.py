@@ -230,9 +230,9 @@ class RecordConsumer:
         except HeadraceError:
             return
 
-    async def _take(self, one: Fetched, wanted: Iterable[FetchPosition]) -> bool:
+    async def _take(self, one: Fetched, positions: Iterable[FetchPosition]) -> bool:
         """Take an answer about a partition. Return False if it must be requested again later."""
-        names = {asked.topic_id: asked.topic for asked in wanted}
+        names = {asked.topic_id: asked.topic for asked in positions}
         at = TopicPartition(one.topic or names.get(one.topic_id, ""), one.partition)
         if at not in self._offsets:
             return bool(at.topic)  # it was unassigned during the request

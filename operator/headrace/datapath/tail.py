@@ -199,22 +199,22 @@ class Tail:
             await cluster.loop.sleep(backoff.next_s())
             await cluster.refresh([at.topic])
 
-    async def _agreed(self, wanted: FetchPosition, leader: int, isolation: int) -> _Chunk:
+    async def _agreed(self, position: FetchPosition, leader: int, isolation: int) -> _Chunk:
         """Return an answer. If it has holes, fetch a second one and compare both."""
-        chunk = await self._ask(wanted, leader, isolation)
-        if not chunk.batches or chunk.continues(wanted.offset):
+        chunk = await self._ask(position, leader, isolation)
+        if not chunk.batches or chunk.continues(position.offset):
             return chunk
-        agreed = chunk.agreed(await self._ask(wanted, leader, isolation))
+        agreed = chunk.agreed(await self._ask(position, leader, isolation))
         if agreed is None:
             raise Retriable(
                 f"the broker's answer was damaged: two answers about {self._at} of "
-                f"{self._cluster.name} from offset {wanted.offset} on differ"
+                f"{self._cluster.name} from offset {position.offset} on differ"
             )
         return agreed
 
-    async def _ask(self, wanted: FetchPosition, leader: int, isolation: int) -> _Chunk:
+    async def _ask(self, position: FetchPosition, leader: int, isolation: int) -> _Chunk:
         connection = await self._cluster.connection(leader, "tail")
-        call = fetch_call([wanted], isolation=isolation, max_wait_ms=_WAIT_MS)
+        call = fetch_call([position], isolation=isolation, max_wait_ms=_WAIT_MS)
         response = await connection.send(call)
         try:
             if response.throttle_ms and not response.partitions:

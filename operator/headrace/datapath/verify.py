@@ -76,13 +76,13 @@ def compared(sent: Batch, base_offset: int, stored: Sequence[Batch]) -> tuple[Ba
 
 
 def _compared(
-    wanted: Records, found: Records, *, compare_timestamps: bool
+    expected: Records, found: Records, *, compare_timestamps: bool
 ) -> tuple[BatchComparison, str]:
-    for offset in sorted(wanted.keys() & found.keys()):
-        what = _difference(wanted[offset], found[offset], compare_timestamps=compare_timestamps)
+    for offset in sorted(expected.keys() & found.keys()):
+        what = _difference(expected[offset], found[offset], compare_timestamps=compare_timestamps)
         if what:
             return BatchComparison.DIFFERENT, f"the {what} of the record at offset {offset} differs"
-    if missing := len(wanted.keys() - found.keys()):
+    if missing := len(expected.keys() - found.keys()):
         return (
             BatchComparison.NOT_READ,
             f"the target does not hold {missing} of its records any more",
@@ -147,7 +147,7 @@ class Verifier:
     def __init__(
         self,
         cluster: ClusterClient,
-        wanted: Callable[[], BatchVerification],
+        current_setting: Callable[[], BatchVerification],
         copied: CopiedCounts,
         *,
         differs: Callable[[TopicPartition, Differs], None],
@@ -157,12 +157,12 @@ class Verifier:
 
         Args:
             cluster: The target.
-            wanted: Returns the flow's current setting.
+            current_setting: Returns the flow's current setting.
             copied: Counts of the results.
             differs: Receives each difference.
             room: Called when a batch has left the queue.
         """
-        self._cluster, self._wanted, self._copied = cluster, wanted, copied
+        self._cluster, self._current_setting, self._copied = cluster, current_setting, copied
         self._differs, self._room = differs, room
         self._queue = deque[_Written]()
         self._bytes = 0
@@ -177,17 +177,17 @@ class Verifier:
     @property
     def compares_all(self) -> bool:
         """Whether every batch that is copied unchanged is compared."""
-        return self._wanted() is BatchVerification.FULL
+        return self._current_setting() is BatchVerification.FULL
 
     @property
     def wanted(self) -> bool:
         """Whether any batches are compared."""
-        return self._wanted() is not BatchVerification.DISABLED
+        return self._current_setting() is not BatchVerification.DISABLED
 
     @property
     def due(self) -> bool:
         """Whether the next acknowledged batch is compared."""
-        match self._wanted():
+        match self._current_setting():
             case BatchVerification.DISABLED:
                 return False
             case BatchVerification.SAMPLED:

@@ -511,7 +511,7 @@ class KubernetesHerder:
                 now = await self._get(name)
 
     async def _refuse_stale(
-        self, connector: ReplicationTask, type: TaskType, there: Iterable[ReplicationTask]
+        self, connector: ReplicationTask, type: TaskType, tasks: Iterable[ReplicationTask]
     ) -> None:
         """Raise an error if a task has a higher epoch than its connector.
 
@@ -520,7 +520,7 @@ class KubernetesHerder:
             EpochAltered: There is no later connector.
         """
         epoch = connector.status.epoch
-        later = next((task for task in there if task.spec.connector_epoch > epoch), None)
+        later = next((task for task in tasks if task.spec.connector_epoch > epoch), None)
         if later is None:
             return
         now = await self._get(connector.metadata.name)

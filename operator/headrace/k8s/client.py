@@ -47,15 +47,15 @@ class ApiRequests:
     Methods raise the errors of ``k8s.errors``. ``who`` is the subject of their messages.
     """
 
-    def __init__(self, api: ApiClient, who: str) -> None:
+    def __init__(self, api: ApiClient, client_name: str) -> None:
         self._api = api
-        self.who = who
+        self.client_name = client_name
         self.write_timeout_s = TIMEOUT_S
         """Time-out of writes in seconds. Writes of Leases and Events have the time-out of reads."""
         self.on_request: RequestListener = lambda verb, kind, outcome, took_s: None
         """Function that is called after every request. For a watch, it is called when the watch
         opens."""
-        api.user_agent = who.removeprefix("the ").replace(" ", "-")
+        api.user_agent = client_name.removeprefix("the ").replace(" ", "-")
 
     async def close(self) -> None:
         """Close all connections."""
@@ -75,7 +75,7 @@ class ApiRequests:
         content_type: str = ALL,
         accept: str = ALL,
     ) -> Object:
-        tried = sentence(self.who, verb, kind, namespace, name)
+        tried = sentence(self.client_name, verb, kind, namespace, name)
         path = kind.path(namespace, name, subresource)
         quick = method == "GET" or kind in (LEASE, EVENT)
         limit_s = TIMEOUT_S if quick else self.write_timeout_s
@@ -213,8 +213,8 @@ _APPLY_PATCH = "application/apply-patch+yaml"  # JSON is YAML
 class Client(ApiRequests):
     """Client of the API server. Use it from one event loop."""
 
-    def __init__(self, api: ApiClient, who: str, namespace: str = "default") -> None:
-        super().__init__(api, who)
+    def __init__(self, api: ApiClient, client_name: str, namespace: str = "default") -> None:
+        super().__init__(api, client_name)
         self.namespace = namespace
         """Namespace to use if the user names none. It comes from the kubeconfig context."""
 
@@ -359,7 +359,7 @@ class Client(ApiRequests):
         server ends it (after ``timeout_s``), or after ``_IDLE_TIMEOUT_S`` without data. Raise
         ``Expired`` if the version is too old, and ``Unavailable`` if the connection fails.
         """
-        tried = sentence(self.who, "watch", kind, namespace)
+        tried = sentence(self.client_name, "watch", kind, namespace)
         query = {
             "watch": "true",
             "allowWatchBookmarks": "true",
@@ -404,27 +404,28 @@ _POD = "KUBERNETES_SERVICE_HOST"
 """Environment variable that is set in every container of a Kubernetes cluster."""
 
 
-async def connect(who: str) -> Client:
+async def connect(client_name: str) -> Client:
     """Connect the operator or a driver by ``KUBECONFIG``, or as a pod if it is not set.
 
     ``~/.kube/config`` is not used, so that a process that a user starts does not connect to an
-    unexpected cluster. Error messages begin with ``who`` ("the operator"). Raise ``InvalidSpec`` if
+    unexpected cluster. Error messages begin with ``client_name`` ("the operator"). Raise
+    ``InvalidSpec`` if
     no configuration is usable.
     """
     if files := os.environ.get("KUBECONFIG"):
-        return await connect_by_file(who, files)
+        return await connect_by_file(client_name, files)
     settings = Configuration()
     try:
         config.load_incluster_config(settings)  # type: ignore[no-untyped-call]
     except config.ConfigException as error:
         raise InvalidSpec(
-            f"{who} does not know which API server to ask: KUBECONFIG is not set, and this is no "
-            f"pod with a service account ({error}). Set KUBECONFIG to a kubeconfig file"
+            f"{client_name} does not know which API server to ask: KUBECONFIG is not set, and this "
+            f"is no pod with a service account ({error}). Set KUBECONFIG to a kubeconfig file"
         ) from error
-    return Client(ApiClient(settings), who)
+    return Client(ApiClient(settings), client_name)
 
 
-async def connect_as_kubectl(who: str, context: str | None = None) -> Client:
+async def connect_as_kubectl(client_name: str, context: str | None = None) -> Client:
     """Connect a command with kubectl's configuration.
 
     The configuration is ``KUBECONFIG``, otherwise ``~/.kube/config``, otherwise the service account
@@ -435,12 +436,12 @@ async def connect_as_kubectl(who: str, context: str | None = None) -> Client:
     if not files:
         own = Path.home() / ".kube" / "config"
         if context is None and _POD in os.environ and not own.exists():
-            return await connect(who)
+            return await connect(client_name)
         files = str(own)
-    return await connect_by_file(who, files, context)
+    return await connect_by_file(client_name, files, context)
 
 
-async def connect_by_file(who: str, files: str, context: str | None = None) -> Client:
+async def connect_by_file(client_name: str, files: str, context: str | None = None) -> Client:
     """Connect with kubeconfig files, separated by ``:`` as in ``KUBECONFIG``.
 
     Raises:
@@ -460,4 +461,4 @@ async def connect_by_file(who: str, files: str, context: str | None = None) -> C
     except (config.ConfigException, OSError, YAMLError, ValueError, TypeError, KeyError) as error:
         raise InvalidSpec(f"kubeconfig {files} cannot be used: {error}") from error
     chosen = next((one for one in known if one["name"] == context), current)
-    return Client(ApiClient(settings), who, chosen["context"].get("namespace") or "default")
+    return Client(ApiClient(settings), client_name, chosen["context"].get("namespace") or "default")

@@ -51,9 +51,9 @@ class Undeclared(ObjectInvalid):
     """
 
 
-def sentence(who: str, verb: str, kind: Kind, namespace: str | None, name: str = "") -> str:
+def sentence(client_name: str, verb: str, kind: Kind, namespace: str | None, name: str = "") -> str:
     """Return what failed: ``the operator could not patch deployments.apps x in namespace y``."""
-    return f"{who} could not {verb} {_what(kind, namespace, name)}"
+    return f"{client_name} could not {verb} {_what(kind, namespace, name)}"
 
 
 def translate(status: int, body: Mapping[str, Any], tried: str) -> HeadraceError:

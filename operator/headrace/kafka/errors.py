@@ -88,7 +88,7 @@ _OF_MEMBERS = {
     KafkaError.REBALANCE_IN_PROGRESS,
     KafkaError.ILLEGAL_GENERATION,
 }
-_AWAY = {
+_UNREACHABLE_CODES = {
     KafkaError._TRANSPORT,
     KafkaError._ALL_BROKERS_DOWN,
     KafkaError._RESOLVE,
@@ -106,7 +106,7 @@ def translate(error: KafkaError | KafkaException, tried: str) -> HeadraceError:
     if not isinstance(kafka_error, KafkaError):
         return Fatal(f"could not {tried}: {kafka_error}")
     code = kafka_error.code()
-    if code in _AWAY:
+    if code in _UNREACHABLE_CODES:
         return Unreachable(
             f"could not {tried}: no broker answered ({error_text(kafka_error)}); "
             "check that the address is right and the brokers run"

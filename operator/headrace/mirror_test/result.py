@@ -357,14 +357,14 @@ def bounded(result: Result) -> Result:
     )
 
 
-def _few(sentences: tuple[str, ...], most: int = _SENTENCES) -> tuple[str, ...]:
-    more = max(0, len(sentences) - most)
-    shown = tuple(sentence[:_LETTERS] for sentence in sentences[:most])
+def _few(sentences: tuple[str, ...], limit: int = _SENTENCES) -> tuple[str, ...]:
+    more = max(0, len(sentences) - limit)
+    shown = tuple(sentence[:_LETTERS] for sentence in sentences[:limit])
     return (*shown, f"and {more} more like these") if more else shown
 
 
-def _short(fault: Fault, most: int) -> Fault:
-    units, error = fault.units[:most], fault.error
+def _short(fault: Fault, max_units: int) -> Fault:
+    units, error = fault.units[:max_units], fault.error
     if more := len(fault.units) - len(units):
         units = (*units, f"and {more} more")
     return fault.model_copy(update={"units": units, "error": error and error[:_LETTERS]})

@@ -68,7 +68,7 @@ class Checkpoint:
 
 
 def next_checkpoint(
-    wanted: Checkpoint, precision: Precision, before: Checkpoint | None
+    checkpoint: Checkpoint, precision: Precision, before: Checkpoint | None
 ) -> Checkpoint:
     """Return the checkpoint to write for a group's partition. ``before`` is the last written one.
 
@@ -79,11 +79,11 @@ def next_checkpoint(
     if (
         before is not None
         and precision is not Precision.EXACT
-        and before.source_offset <= wanted.source_offset
-        and before.target_offset > wanted.target_offset
+        and before.source_offset <= checkpoint.source_offset
+        and before.target_offset > checkpoint.target_offset
     ):
-        return replace(wanted, target_offset=before.target_offset)
-    return wanted
+        return replace(checkpoint, target_offset=before.target_offset)
+    return checkpoint
 
 
 # Decides whether a translated offset is set for a group on the target. No I/O. If a group's offset
@@ -127,8 +127,8 @@ class StoredCheckpoint(NamedTuple):
 
 
 def judge(
-    wanted: int,
-    held: int | None,
+    translated: int,
+    current: int | None,
     ours: Collection[int],
     *,
     used: bool = False,
@@ -137,9 +137,9 @@ def judge(
     """Decide whether an offset is set for a group on the target.
 
     Args:
-        wanted: Translated offset.
-        held: Offset that the group has committed on the target, or its start offset; None if it has
-            none.
+        translated: Translated offset.
+        current: Offset that the group has committed on the target, or its start offset; None if it
+            has none.
         ours: Offsets that headrace may have set.
         used: True for a share group that has or had members. Such a group is not changed, because
             it may have records in flight after a start offset that headrace has set.
@@ -147,29 +147,29 @@ def judge(
     """
     if used:
         return Applied.FOREIGN
-    if held is None or held == wanted:
+    if current is None or current == translated:
         return Applied.SET
-    if held not in ours:
+    if current not in ours:
         return Applied.FOREIGN
-    return Applied.SET if back or held < wanted else Applied.LATER
+    return Applied.SET if back or current < translated else Applied.LATER
 
 
 def announced(
-    wanted: Checkpoint, before: StoredCheckpoint | None, held: int | None, *, readable: bool
+    checkpoint: Checkpoint, before: StoredCheckpoint | None, current: int | None, *, readable: bool
 ) -> StoredCheckpoint:
     """Return the checkpoint to store before the group's offset is set.
 
     If the group has an offset that headrace has set, that offset must not look like a consumer's
-    commit afterwards. ``readable`` is True if ``held`` is known.
+    commit afterwards. ``readable`` is True if ``current`` is known.
     """
     if before is None:
-        return StoredCheckpoint(wanted)
-    if wanted == before.checkpoint:
+        return StoredCheckpoint(checkpoint)
+    if checkpoint == before.checkpoint:
         return before
     if not readable:  # nothing was set since, so the group has one of the earliest
-        return StoredCheckpoint(wanted, tuple(sorted(before.ours)[:2]))
-    kept = held is not None and held in before.ours and held != wanted.target_offset
-    return StoredCheckpoint(wanted, (held,) if held is not None and kept else ())
+        return StoredCheckpoint(checkpoint, tuple(sorted(before.ours)[:2]))
+    kept = current is not None and current in before.ours and current != checkpoint.target_offset
+    return StoredCheckpoint(checkpoint, (current,) if current is not None and kept else ())
 
 
 def encode_applied(offsets: Collection[int]) -> bytes:

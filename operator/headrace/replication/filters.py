@@ -73,12 +73,12 @@ Headers = tuple[tuple[str, bytes | None], ...]
 class RecordChanges:
     """Record filter and header changes of one flow. They do not apply to heartbeats."""
 
-    def __init__(self, wanted: RecordFilter | None, headers: HeaderChanges | None) -> None:
+    def __init__(self, record_filter: RecordFilter | None, headers: HeaderChanges | None) -> None:
         """Create the object from the fields of the flow's spec."""
         headers = headers or HeaderChanges()
-        wanted = wanted or RecordFilter()
-        self._include = _Headers(wanted.headers.include)
-        self._exclude = _Headers(wanted.headers.exclude)
+        record_filter = record_filter or RecordFilter()
+        self._include = _Headers(record_filter.headers.include)
+        self._exclude = _Headers(record_filter.headers.exclude)
         self._removed = frozenset(headers.remove)
         self._added: Headers = tuple((one.name, one.value.encode()) for one in headers.add)
 
@@ -102,9 +102,9 @@ class RecordChanges:
 
 
 class _Headers:
-    def __init__(self, wanted: Iterable[RecordHeader]) -> None:
-        self._any_value = {one.name for one in wanted if one.value is None}
-        self._values = {(one.name, one.value.encode()) for one in wanted if one.value is not None}
+    def __init__(self, headers: Iterable[RecordHeader]) -> None:
+        self._any_value = {one.name for one in headers if one.value is None}
+        self._values = {(one.name, one.value.encode()) for one in headers if one.value is not None}
 
     def __bool__(self) -> bool:
         return bool(self._any_value or self._values)

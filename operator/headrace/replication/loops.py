@@ -33,24 +33,24 @@ class TopicLoop(NamedTuple):
     """Name that the copy has after it returned to the source."""
 
 
-def find_loop(there: Direction, back: Direction, topics: Iterable[str]) -> TopicLoop | None:
-    """Return the first loop of ``topics``, which are source topics of ``there``, or None.
+def find_loop(forward: Direction, back: Direction, topics: Iterable[str]) -> TopicLoop | None:
+    """Return the first loop of ``topics``, which are source topics of ``forward``, or None.
 
-    In a loop, ``back`` returns the copy to the source under a name that ``there`` copies again.
+    In a loop, ``back`` returns the copy to the source under a name that ``forward`` copies again.
     """
-    return next((found for topic in topics if (found := _loop(there, back, topic))), None)
+    return next((found for topic in topics if (found := _loop(forward, back, topic))), None)
 
 
-def _loop(there: Direction, back: Direction, topic: str) -> TopicLoop | None:
+def _loop(forward: Direction, back: Direction, topic: str) -> TopicLoop | None:
     seen, first = set[str](), None
-    while there.topics.matches(topic):
-        copy = there.policy.target_topic(topic)
+    while forward.topics.matches(topic):
+        copy = forward.policy.target_topic(topic)
         if not back.topics.matches(copy):
             return None
         returned = back.policy.target_topic(copy)
         first = first or TopicLoop(topic, copy, returned)
         if returned in seen or returned == topic:
-            return TopicLoop(topic, copy, returned) if there.topics.matches(returned) else None
+            return TopicLoop(topic, copy, returned) if forward.topics.matches(returned) else None
         if len(returned) > _MAX_NAME_LENGTH:
             return first
         seen.add(topic)
@@ -80,12 +80,14 @@ def may_loop(flow: ReplicationFlow) -> bool:
     return flow.spec.replication_policy.type in _KNOWN and flow.spec.record_filter is None
 
 
-def share_addresses(there: ReplicationFlow, back: ReplicationFlow) -> bool:
+def share_addresses(forward: ReplicationFlow, back: ReplicationFlow) -> bool:
     """Return True if each flow's source shares an address with the other flow's target.
 
     The clusters are not contacted.
     """
-    return _same(there.spec.source, back.spec.target) and _same(there.spec.target, back.spec.source)
+    return _same(forward.spec.source, back.spec.target) and _same(
+        forward.spec.target, back.spec.source
+    )
 
 
 def same_clusters(one: ReplicationFlow, other: ReplicationFlow) -> bool:
@@ -109,26 +111,28 @@ def copied_by_both(
     )
 
 
-def loop_of_patterns(there: ReplicationFlow, back: ReplicationFlow) -> TopicLoop | None:
+def loop_of_patterns(forward: ReplicationFlow, back: ReplicationFlow) -> TopicLoop | None:
     """Return a loop that the topic names and patterns of both specs prove, or None.
 
     Patterns are compared only if both flows have the same exclusions. Otherwise one flow may
     exclude all topics that the other copies, and ``loop_of_topics`` decides.
     """
-    renames = there.spec.replication_policy.renames or {}
-    included = {*there.spec.topics.include, *back.spec.topics.include}
+    renames = forward.spec.replication_policy.renames or {}
+    included = {*forward.spec.topics.include, *back.spec.topics.include}
     names = {one for one in included if _NAME.fullmatch(one)}
     topics = {*renames, *renames.values(), *names}
-    same = set(there.spec.topics.exclude) == set(back.spec.topics.exclude)
+    same = set(forward.spec.topics.exclude) == set(back.spec.topics.exclude)
     if same:
         topics |= included  # a pattern like orders-.* matches itself and represents its topics
-    if loop := find_loop(_direction(there), _direction(back), sorted(topics)):
+    if loop := find_loop(_direction(forward), _direction(back), sorted(topics)):
         return loop
-    both = {*there.spec.topics.include} & {*back.spec.topics.include} - {*there.spec.topics.exclude}
+    both = {*forward.spec.topics.include} & {*back.spec.topics.include} - {
+        *forward.spec.topics.exclude
+    }
     if (
         same
         and both
-        and there.spec.replication_policy.type == back.spec.replication_policy.type == "Identity"
+        and forward.spec.replication_policy.type == back.spec.replication_policy.type == "Identity"
     ):
         return TopicLoop(first := min(both), first, first)
     return None
@@ -209,21 +213,21 @@ def ring_sentence(ring: Sequence[RingStep]) -> str:
 
 
 def loop_of_topics(
-    there: ReplicationFlow, copied: CopiedTopics, back: ReplicationFlow, copied_back: CopiedTopics
+    forward: ReplicationFlow, copied: CopiedTopics, back: ReplicationFlow, copied_back: CopiedTopics
 ) -> TopicLoop | None:
-    """Return a loop among the topics that both flows copy now, from the view of ``there``.
+    """Return a loop among the topics that both flows copy now, from the view of ``forward``.
 
     Return None if there is no loop, or if the flows are not between the same clusters in opposite
     directions.
     """
-    if not (may_loop(there) and may_loop(back)):
+    if not (may_loop(forward) and may_loop(back)):
         return None
     ids = {*copied[:2], *copied_back[:2]}
     known = "" not in ids
-    opposite = copied[:2] == copied_back[1::-1] if known else share_addresses(there, back)
+    opposite = copied[:2] == copied_back[1::-1] if known else share_addresses(forward, back)
     if not opposite:
         return None
-    one, other = _direction(there), _direction(back)
+    one, other = _direction(forward), _direction(back)
     if loop := find_loop(one, other, sorted(copied.topics)):
         return loop
     if loop := find_loop(other, one, sorted(copied_back.topics)):

@@ -28,12 +28,12 @@ unknown.
 """
 
 
-def thin_out(ascending: list[T], most: int) -> list[T]:
-    """Shorten a list to ``most`` entries by removing every second one, repeatedly.
+def thin_out(ascending: list[T], limit: int) -> list[T]:
+    """Shorten a list to ``limit`` entries by removing every second one, repeatedly.
 
     The first and the last entry are kept.
     """
-    while len(ascending) > most:
+    while len(ascending) > limit:
         del ascending[1:-1:2]
     return ascending
 
@@ -44,11 +44,11 @@ class ContiguousRange(NamedTuple):
     source: int
     target: int
     records: int
-    stretch: int
-    """Group number of the range.
+    contiguity_id: int
+    """Number that contiguous ranges share.
 
-    Between two ranges with the same number, the target contains only records of that group, some of
-    which may be in forgotten ranges. If the offsets of the two ranges have the same distance on
+    Between two ranges with the same number, the target contains only records with that number, some
+    of which may be in forgotten ranges. If the offsets of the two ranges have the same distance on
     both sides, there are no gaps between them.
     """
 
@@ -64,17 +64,17 @@ class ContiguousRange(NamedTuple):
     def without(self, first: int) -> "ContiguousRange":
         """Return the range without its ``first`` records."""
         source, target = self.source + first, self.target + first
-        return ContiguousRange(source, target, self.records - first, self.stretch)
+        return ContiguousRange(source, target, self.records - first, self.contiguity_id)
 
 
 class CopiedRuns:
     """Copied ranges of one open partition. Records must be added in the order of offsets."""
 
-    __slots__ = ("_runs", "_stretch", "records", "source", "target")
+    __slots__ = ("_contiguity_id", "_runs", "records", "source", "target")
 
     def __init__(self) -> None:
         self._runs: list[ContiguousRange] = []
-        self._stretch = 0
+        self._contiguity_id = 0
         self.source = self.target = self.records = 0
         """First source offset, first target offset and number of records of the open range.
 
@@ -92,7 +92,7 @@ class CopiedRuns:
         if count:
             self._close()
         # Before the first range there is no gap, and its number does not matter.
-        self._stretch += target != self.target + count
+        self._contiguity_id += target != self.target + count
         self.source, self.target, self.records = source, target, records
 
     def take(self) -> list[ContiguousRange]:
@@ -105,7 +105,9 @@ class CopiedRuns:
         return runs
 
     def _close(self) -> None:
-        self._runs.append(ContiguousRange(self.source, self.target, self.records, self._stretch))
+        self._runs.append(
+            ContiguousRange(self.source, self.target, self.records, self._contiguity_id)
+        )
         thin_out(self._runs, MAX_RUNS)
 
 
@@ -126,7 +128,8 @@ class OffsetPair:
     """Offset of a source record, and offset of its copy on the target."""
 
     stretch: str
-    """Value of the header ``STRETCH`` of the pair's offset sync."""
+    """Contiguity id, as in the header ``STRETCH`` of the pair's offset sync. The field name is
+    stored."""
     source_offset: int
     target_offset: int
 
@@ -137,22 +140,26 @@ class OffsetPair:
 
 
 def with_runs(
-    pairs: Iterable[OffsetPair], runs: Iterable[ContiguousRange], new_stretch: Callable[[], str]
+    pairs: Iterable[OffsetPair],
+    runs: Iterable[ContiguousRange],
+    new_contiguity_id: Callable[[], str],
 ) -> tuple[OffsetPair, ...]:
     """Return the pairs, with the first and the last pair of each later range added."""
     found = list(pairs)
     for run in runs:
         known = found[-1].target_offset + 1 - run.target if found else 0
         if known < run.records:
-            _add(found, run.without(max(0, known)), new_stretch)
+            _add(found, run.without(max(0, known)), new_contiguity_id)
     return tuple(thin_out(found, MAX_PAIRS))
 
 
-def _add(found: list[OffsetPair], run: ContiguousRange, new_stretch: Callable[[], str]) -> None:
+def _add(
+    found: list[OffsetPair], run: ContiguousRange, new_contiguity_id: Callable[[], str]
+) -> None:
     last = found[-1] if found else None
     follows = last is not None and run.target == last.target_offset + 1
-    stretch = last.stretch if last is not None and follows else new_stretch()
-    first, end = OffsetPair(stretch, run.source, run.target), OffsetPair(stretch, *run.last)
+    id = last.stretch if last is not None and follows else new_contiguity_id()
+    first, end = OffsetPair(id, run.source, run.target), OffsetPair(id, *run.last)
     if last is None or not run.continues(last.offsets):
         found.append(first)
     if end != found[-1]:

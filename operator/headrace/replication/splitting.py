@@ -78,9 +78,9 @@ class TaskWeights:
             heapreplace(lightest, (self._loads[task], task))
 
     def relieve(
-        self, movable: Set[TopicPartition], most: int, tolerance: float
+        self, movable: Set[TopicPartition], max_moves: int, tolerance: float
     ) -> dict[TopicPartition, int]:
-        """Remove at most ``most`` of the ``movable`` partitions from heavy tasks.
+        """Remove at most ``max_moves`` of the ``movable`` partitions from heavy tasks.
 
         Return each removed partition with its task. Partitions are removed only while a task
         deviates from the mean by more than ``tolerance``. Each move must bring two tasks closer
@@ -96,7 +96,7 @@ class TaskWeights:
         mean, worth_it = total / len(tasks), _MIN_GAIN * total / len(self._weights)
         candidates = set(tasks)
         moves: dict[TopicPartition, int] = {}
-        while candidates and len(moves) < most:
+        while candidates and len(moves) < max_moves:
             light = min(tasks, key=lambda task: (loads[task], task))
             heavy = max(candidates, key=lambda task: (loads[task], -task))
             begins = not loads[light]
@@ -291,14 +291,14 @@ def resplit(
 
 
 def _owners(
-    there: Set[TopicPartition], state: SplitState, reports: Mapping[int, TaskReport]
+    partitions: Set[TopicPartition], state: SplitState, reports: Mapping[int, TaskReport]
 ) -> dict[TopicPartition, int]:
     """Return the task of each partition.
 
     If it is in no spec, return the task that still holds it.
     """
     owners = {at: task for task, held in state.tasks.items() for at in held}
-    rest = there - owners.keys() - state.leaving.keys()
+    rest = partitions - owners.keys() - state.leaving.keys()
     return owners | {
         at: task for task, report in sorted(reports.items()) for at in report.held & rest
     }
@@ -327,8 +327,10 @@ GroupSplit = Mapping[int, tuple[str, ...]]
 """Groups by the index of their task."""
 
 
-def split_groups(groups: Collection[str], before: GroupSplit, most: int) -> dict[int, list[str]]:
-    """Split groups into at most ``most`` tasks, whose numbers of groups differ by at most one.
+def split_groups(
+    groups: Collection[str], before: GroupSplit, max_tasks: int
+) -> dict[int, list[str]]:
+    """Split groups into at most ``max_tasks`` tasks, whose numbers of groups differ by at most one.
 
     A group keeps its task. Only new groups, and as few others as needed, get another one. Two tasks
     may follow a group for a short time. They write the same checkpoints, so nothing has to be
@@ -336,7 +338,7 @@ def split_groups(groups: Collection[str], before: GroupSplit, most: int) -> dict
     """
     wanted = set(groups)
     there = sorted(wanted)
-    count = min(most, len(there))
+    count = min(max_tasks, len(there))
     split: dict[int, list[str]] = {index: [] for index in range(count)}
     placed: set[str] = set()
     for index, held in sorted(before.items()):

@@ -197,29 +197,29 @@ def write_denial(topic: str) -> TopicAcl:
     return TopicAcl(topic, LITERAL, "User:*", "*", "Write", DENY)
 
 
-def wanted_acls(there: Iterable[TopicAcl], copies: Mapping[str, str]) -> frozenset[TopicAcl]:
+def wanted_acls(source_acls: Iterable[TopicAcl], copies: Mapping[str, str]) -> frozenset[TopicAcl]:
     """Return the ACLs that the copies must have.
 
     Args:
-        there: All ACLs of topics of the source.
+        source_acls: All ACLs of topics of the source.
         copies: Names of the copies on the target, by source topic.
     """
-    known = list(there)
+    known = list(source_acls)
     return frozenset(
         wanted for topic, copy in copies.items() for wanted in _wanted(known, topic, copy)
     )
 
 
-def _wanted(there: list[TopicAcl], topic: str, copy: str) -> Iterator[TopicAcl]:
+def _wanted(source_acls: list[TopicAcl], topic: str, copy: str) -> Iterator[TopicAcl]:
     allowed = [
         acl
-        for acl in there
+        for acl in source_acls
         if acl.permission == ALLOW and (acl.topic, acl.pattern) == (topic, LITERAL)
     ]
     given = [one for acl in allowed for one in _read_only(acl, copy)]
     yield from given
     if given:  # if nothing is allowed, nothing has to be denied
-        for acl in there:
+        for acl in source_acls:
             if acl.permission == DENY and acl.covers(topic):
                 yield from _read_only(acl, copy)
 

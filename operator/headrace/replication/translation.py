@@ -54,16 +54,14 @@ class OffsetMap:
     translated to the offset after the last known pair.
     """
 
-    def __init__(self, complete_from: int = 0, most: int = MAX_RANGES) -> None:
-        """Create an empty map that keeps at most ``most`` ranges, at least 2.
+    def __init__(self, complete_from: int = 0, max_ranges: int = MAX_RANGES) -> None:
+        """Create an empty map that keeps at most ``max_ranges`` ranges, at least 2.
 
         Beyond the maximum, every second range of the older half is forgotten. The map is therefore
         coarser for older offsets.
         """
         self.complete_from = complete_from
-        self._most = most
-        self._floor: int | None = None
-        """Start of the target's log if pairs before it were forgotten, otherwise None."""
+        self._most = max_ranges
         self._sources, self._targets, self._records = array("q"), array("q"), array("q")
 
     def __len__(self) -> int:
@@ -111,7 +109,7 @@ class OffsetMap:
             following = self._targets[before + 1] if before + 1 < len(self) else None
             return OffsetLookup(following, exact=True)
         if before < 0:
-            return OffsetLookup(self._floor, exact=False)
+            return OffsetLookup(None, exact=False)
         behind = self._targets[before] + self._records[before]
         # If the next range follows immediately, the target has no unknown records in between.
         known = before + 1 < len(self) and self._targets[before + 1] == behind
@@ -141,25 +139,6 @@ class OffsetMap:
         if keep and (over := side[keep - 1] + self._records[keep - 1] - offset) > 0:
             self._records[keep - 1] -= over
         del self._sources[keep:], self._targets[keep:], self._records[keep:]
-
-    def prune(self, target_start: int) -> None:
-        """Forget the pairs of records that the target has deleted.
-
-        ``target_start`` is the first offset of the target's log. Source offsets of deleted records
-        are translated to it.
-        """
-        gone = bisect_right(self._targets, target_start) - 1
-        if gone < 0:
-            return
-        cut = min(target_start - self._targets[gone], self._records[gone])
-        if self._sources[gone] + cut >= self.complete_from:
-            self.complete_from = 0  # pairs of all records on the target are known
-        self._floor = target_start
-        self._sources[gone] += cut
-        self._targets[gone] += cut
-        self._records[gone] -= cut
-        gone += not self._records[gone]
-        del self._sources[:gone], self._targets[:gone], self._records[:gone]
 
     def replace_tail(self, tail: "OffsetMap") -> None:
         """Replace all pairs from the first pair of ``tail`` on by the pairs of ``tail``."""
@@ -205,17 +184,17 @@ class Translation:
     copies are used, because they are not repeated again.
     """
 
-    def __init__(self, begins: int, *, complete_from: int, most: int = MAX_RANGES) -> None:
+    def __init__(self, begins: int, *, complete_from: int, max_ranges: int = MAX_RANGES) -> None:
         """Start a translation at the next source offset to copy.
 
         Args:
             begins: Next source offset to copy.
             complete_from: First source offset from which every copied record is reported to this
                 object. ``NEVER`` if only samples are reported, as with offset syncs.
-            most: Maximum number of ranges of each map.
+            max_ranges: Maximum number of ranges of each map.
         """
-        self._most = most
-        self._settled = OffsetMap(complete_from, most)
+        self._most = max_ranges
+        self._settled = OffsetMap(complete_from, max_ranges)
         self._again: OffsetMap | None = None
         """Pairs of a copy that resumed at an earlier offset and has not passed ``_settled`` yet."""
         self._copied_to = begins
@@ -263,13 +242,6 @@ class Translation:
         """
         self._target_end = max(self._target_end, end)
 
-    def target_begins(self, start: int) -> None:
-        """Forget the records that the target has deleted."""
-        self._settled.prune(start)
-        if self._again is not None:
-            self._again.prune(start)
-        self._target_end = max(self._target_end, start)
-
     def target_lost(self, target: int) -> None:
         """Forget the records that the target has lost from this offset on."""
         self._settled.cut_target(target)
@@ -309,7 +281,7 @@ class CopiedTo(NamedTuple):
 class _Partition:
     translation: Translation
     last: OffsetSync
-    stretch: bytes | None
+    contiguity_id: bytes | None
 
 
 class SyncedOffsets:
@@ -328,34 +300,38 @@ class SyncedOffsets:
     def __contains__(self, at: TopicPartition) -> bool:
         return at in self._partitions
 
-    def take(self, sync: OffsetSync, stretch: bytes | None) -> None:
+    def take(self, sync: OffsetSync, contiguity_id: bytes | None) -> None:
         """Add a sync.
 
         Args:
             sync: Next sync of the log.
-            stretch: Value of the sync's header ``STRETCH``, or None if it has no such header.
+            contiguity_id: Value of the sync's header ``STRETCH``, or None if it has no such header.
         """
         at = TopicPartition(sync.topic, sync.partition)
         known = self._partitions.get(at)
         if known is None:
-            known = _Partition(Translation(0, complete_from=NEVER), sync, stretch)
+            known = _Partition(Translation(0, complete_from=NEVER), sync, contiguity_id)
             known.translation.copied(sync.source_offset, sync.target_offset)
             self._partitions[at] = known
             return
         if sync == known.last:
-            known.stretch = stretch
+            known.contiguity_id = contiguity_id
             return
         sources = sync.source_offset - known.last.source_offset
         targets = sync.target_offset - known.last.target_offset
         if targets <= 0:
             known.translation.target_lost(sync.target_offset)
             sources = 0
-        if stretch is not None and stretch == known.stretch and sources == targets:
+        if (
+            contiguity_id is not None
+            and contiguity_id == known.contiguity_id
+            and sources == targets
+        ):
             last = known.last
             known.translation.copied(last.source_offset + 1, last.target_offset + 1, sources)
         else:
             known.translation.copied(sync.source_offset, sync.target_offset)
-        known.last, known.stretch = sync, stretch
+        known.last, known.contiguity_id = sync, contiguity_id
 
     def translate_back(
         self, at: TopicPartition, offset: int, copied_to: CopiedTo | None

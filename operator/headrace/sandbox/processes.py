@@ -141,8 +141,8 @@ def held_ports(given: list[int | None]) -> Iterator[list[int]]:
         yield [ports[index] for index in range(len(given))]
 
 
-def _hold_given(port: int, held: ExitStack) -> int:
-    holder = held.enter_context(socket.socket())
+def _hold_given(port: int, stack: ExitStack) -> int:
+    holder = stack.enter_context(socket.socket())
     holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         holder.bind((HOST, port))
@@ -158,7 +158,7 @@ def _hold_given(port: int, held: ExitStack) -> int:
     return port
 
 
-def _hold_any(held: ExitStack) -> int:
+def _hold_any(stack: ExitStack) -> int:
     """Return a free port below the range that the kernel uses for outgoing connections.
 
     Any client could get a port of that range while its broker does not run. The broker could then
@@ -173,7 +173,7 @@ def _hold_any(held: ExitStack) -> int:
         except OSError:
             holder.close()
             continue
-        held.enter_context(holder)
+        stack.enter_context(holder)
         holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         return port
     raise Fatal(f"no port between {LOWEST} and {lowest_ephemeral} on {HOST} is free")

@@ -270,8 +270,8 @@ def missing(*jar_sets: JarSet) -> tuple[Jar, ...]:
     return _missing(jar for jar_set in jar_sets for jar in pinned(jar_set))
 
 
-def _missing(wanted: Iterable[Jar]) -> tuple[Jar, ...]:
-    return tuple(jar for jar in dict.fromkeys(wanted) if not jar.is_at(jar.path))
+def _missing(jars: Iterable[Jar]) -> tuple[Jar, ...]:
+    return tuple(jar for jar in dict.fromkeys(jars) if not jar.is_at(jar.path))
 
 
 def jars(jar_set: JarSet, java: Java | None = None) -> tuple[Path, ...]:
@@ -279,18 +279,18 @@ def jars(jar_set: JarSet, java: Java | None = None) -> tuple[Path, ...]:
     return fetched(pinned(jar_set), java)
 
 
-def fetched(wanted: Sequence[Jar], java: Java | None = None) -> tuple[Path, ...]:
+def fetched(jars: Sequence[Jar], java: Java | None = None) -> tuple[Path, ...]:
     """Return the files of jars. Download missing ones first.
 
     Ivy downloads them. It runs in the Java of the argument ``java``, or in one that is found. If no
     jar is missing, no JVM is started. Processes that need the same jars wait for the first of them.
     Raise ``Fatal`` if a jar is not available or differs from the pinned one.
     """
-    if _missing(wanted):
+    if _missing(jars):
         with file_lock(cache_home() / "jars.lock"):
-            if absent := _missing(wanted):  # another process may have downloaded them
+            if absent := _missing(jars):  # another process may have downloaded them
                 _fetch(absent, java or find_java())
-    return tuple(jar.path for jar in wanted)
+    return tuple(jar.path for jar in jars)
 
 
 def _fetch(absent: Sequence[Jar], java: Java) -> None:

@@ -34,7 +34,7 @@ from headrace_spark.audit.differences import (
     explain,
     spans,
 )
-from headrace_spark.audit.earlier_audits import few_enough, past_blocks, settled
+from headrace_spark.audit.earlier_audits import past_blocks, settled, unite_neighbours
 from headrace_spark.audit.flow_records import refused, without_copy
 from headrace_spark.audit.frontier import AuditedPartition, SourcePartition
 from headrace_spark.audit.ranges import AuditedSide, Ranges
@@ -256,15 +256,15 @@ class _Comparison:
                 target_offset=kept[1][-1].end if kept[1] else target.start[copy],
                 is_stamped=is_stamped,
                 changes=changes,
-                source_blocks=tuple(few_enough(kept[0], most)),
-                target_blocks=tuple(few_enough(kept[1], most)),
+                source_blocks=tuple(unite_neighbours(kept[0], most)),
+                target_blocks=tuple(unite_neighbours(kept[1], most)),
             )
         return found
 
-    def _read(self, side: AuditedSide, wanted: OffsetRange | None = None) -> DataFrame:
-        wanted = wanted or side.range()
+    def _read(self, side: AuditedSide, offset_range: OffsetRange | None = None) -> DataFrame:
+        offset_range = offset_range or side.range()
         stamped, changes = self.ranges.stamped, side.changes
-        found = records.read(self.spark, side.cluster, wanted, stamped, changes)
+        found = records.read(self.spark, side.cluster, offset_range, stamped, changes)
         return records.in_blocks(found, self.scales, ordered=self.ordered)
 
     def _whole_source(self) -> DataFrame:
@@ -473,7 +473,10 @@ class _Comparison:
             )
 
     def _unread(
-        self, keys: Iterable[Key], here: Mapping[Key, AuditBlock], there: Mapping[Key, AuditBlock]
+        self,
+        keys: Iterable[Key],
+        source_blocks: Mapping[Key, AuditBlock],
+        target_blocks: Mapping[Key, AuditBlock],
     ) -> Iterable[RecordDifference]:
         """Yield the certain differences of blocks that were not read, from their record counts.
 
@@ -481,7 +484,7 @@ class _Comparison:
         """
         edges, unsure = self._edges(), Counter[Lane]()
         for key in sorted(keys):
-            lane, ours, theirs = key[:2], here.get(key), there.get(key)
+            lane, ours, theirs = key[:2], source_blocks.get(key), target_blocks.get(key)
             counts = [block.count if block else 0 for block in (ours, theirs)]
             edge = edges.get(lane, Edges())
             first = [_first_of(block) if block else None for block in (ours, theirs)]

@@ -96,10 +96,10 @@ def past_blocks(blocks: Iterable[AuditBlock], start: int) -> list[PastBlock]:
     ]
 
 
-def few_enough(blocks: Sequence[PastBlock], most: int) -> list[PastBlock]:
-    """Unite neighbours until there are at most ``most`` blocks."""
+def unite_neighbours(blocks: Sequence[PastBlock], limit: int) -> list[PastBlock]:
+    """Unite neighbours until there are at most ``limit`` blocks."""
     found = list(blocks)
-    while len(found) > most:
+    while len(found) > limit:
         united = [a.with_next(b) for a, b in zip(found[::2], found[1::2], strict=False)]
         found = united + found[len(found) - len(found) % 2 :]
     return found

@@ -54,12 +54,12 @@ def copied(records: DataFrame, changes: FlowChanges) -> DataFrame:
     return records
 
 
-def _has_one_of(headers: Column, wanted: Iterable[RecordHeader]) -> Column:
+def _has_one_of(headers: Column, record_headers: Iterable[RecordHeader]) -> Column:
     """Return whether at least one of the headers matches. A match is never null."""
 
     def matches(header: Column) -> Column:
         found = F.lit(False)
-        for one in wanted:
+        for one in record_headers:
             is_named = header["key"] == F.lit(one.name)
             has_value = (
                 F.lit(True) if one.value is None else header["value"].eqNullSafe(_utf8(one.value))

@@ -62,7 +62,7 @@ def scale_of(oldest_ms: int, newest_ms: int, blocks: int, *, is_stamped: bool) -
 def read(
     spark: SparkSession,
     cluster: ClusterAccess,
-    wanted: OffsetRange,
+    offset_range: OffsetRange,
     stamped: Collection[str],
     changes: FlowChanges,
 ) -> DataFrame:
@@ -70,8 +70,8 @@ def read(
 
     If a flow changes records, these are the records that it copies, with their copies' headers.
     """
-    records = copied(raw(spark, cluster, wanted), changes)
-    return hashed(records, wanted.source_names, stamped)
+    records = copied(raw(spark, cluster, offset_range), changes)
+    return hashed(records, offset_range.source_names, stamped)
 
 
 def hashed(
@@ -216,9 +216,9 @@ class Latest(NamedTuple):
 
 
 def latest_differing(
-    source: DataFrame, target: DataFrame, frontier: Mapping[TopicPartition, int], most: int
+    source: DataFrame, target: DataFrame, frontier: Mapping[TopicPartition, int], max_keys: int
 ) -> list[Latest]:
-    """Return at most ``most`` keys whose latest records differ.
+    """Return at most ``max_keys`` keys whose latest records differ.
 
     ``source`` and ``target`` are results of ``in_blocks``.
     """
@@ -259,7 +259,7 @@ def latest_differing(
             bool(row["t"] and row["t"]["is_tombstone"]),
             bool(row["newer"]),
         )
-        for row in found.limit(most).collect()
+        for row in found.limit(max_keys).collect()
     ]
 
 

@@ -23,7 +23,7 @@ def test_a_gap_on_the_target_begins_a_new_stretch_also_when_the_source_has_a_hol
     runs.add(0, 0)
     runs.add(1, 2)
     runs.add(3, 4)
-    assert [run.stretch for run in runs.take()] == [0, 1, 2]
+    assert [run.contiguity_id for run in runs.take()] == [0, 1, 2]
 
 
 def test_a_run_that_goes_on_comes_in_pieces_that_continue_each_other() -> None:
@@ -32,7 +32,7 @@ def test_a_run_that_goes_on_comes_in_pieces_that_continue_each_other() -> None:
     (first,) = runs.take()
     runs.add(2, 6)
     (second,) = runs.take()
-    assert second == ContiguousRange(2, 6, 1, first.stretch)
+    assert second == ContiguousRange(2, 6, 1, first.contiguity_id)
     assert second.continues(first.last)
 
 
@@ -42,7 +42,7 @@ def test_a_gap_on_the_target_is_noticed_after_all_was_taken() -> None:
     (first,) = runs.take()
     runs.add(1, 5)
     (second,) = runs.take()
-    assert second.stretch != first.stretch
+    assert second.contiguity_id != first.contiguity_id
     assert not second.continues(first.last)
 
 

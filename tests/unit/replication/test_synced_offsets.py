@@ -8,8 +8,8 @@ AT = TopicPartition("orders", 0)
 
 def of(*syncs: tuple[int, int, bytes | None]) -> SyncedOffsets:
     made = SyncedOffsets()
-    for source, target, stretch in syncs:
-        made.take(OffsetSync(*AT, source, target), stretch)
+    for source, target, contiguity_id in syncs:
+        made.take(OffsetSync(*AT, source, target), contiguity_id)
     return made
 
 

@@ -78,16 +78,6 @@ def test_repeated_records_are_not_read_again_by_a_group_that_has_read_them() -> 
     assert copied.translate(110) == exact(260)
 
 
-def test_a_group_behind_the_targets_retention_begins_where_its_log_begins() -> None:
-    copied = of((0, 0, 100), (200, 100, 100))
-    copied.target_begins(50)
-    assert copied.translate(3) == copied.translate(50) == exact(50)
-    copied.target_begins(150)
-    assert copied.translate(3) == copied.translate(200) == exact(150)
-    copied.target_begins(900)
-    assert copied.translate(3) == exact(900)
-
-
 def test_what_the_target_has_lost_is_forgotten() -> None:
     copied = of((0, 0, 100))
     copied.target_lost(80)
@@ -102,7 +92,7 @@ def test_a_target_offset_that_was_given_before_is_refused() -> None:
 
 
 def test_a_heavily_compacted_partition_keeps_its_bound_and_is_exact_where_it_is_new() -> None:
-    copied = Translation(0, complete_from=0, most=64)
+    copied = Translation(0, complete_from=0, max_ranges=64)
     for record in range(100_000):
         copied.copied(2 * record, record)
     assert len(copied) <= 64

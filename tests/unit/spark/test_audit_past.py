@@ -15,9 +15,9 @@ from headrace.mirror_test import FindingType
 from headrace_spark.audit.earlier_audits import (
     PastBlock,
     chosen,
-    few_enough,
     past_blocks,
     settled,
+    unite_neighbours,
     united,
 )
 
@@ -68,7 +68,7 @@ def test_audits_continue_at_the_same_record_on_both_sides(seed: int) -> None:
         for side, (blocks, whole) in enumerate(zip(sides, (source, target), strict=True)):
             stored[side] += past_blocks(blocks, starts[side])
             starts[side] = stored[side][-1].end if stored[side] else starts[side]
-            stored[side] = few_enough(stored[side], 5)
+            stored[side] = unite_neighbours(stored[side], 5)
             assert all(a.end == b.start for a, b in pairwise(stored[side]))
             for block in stored[side]:
                 assert block.sums == sums_of(between(whole, block.start, block.end))
@@ -125,6 +125,6 @@ def test_a_hundredth_is_checked_again_and_at_least_one_block(count: int) -> None
 
 @pytest.mark.parametrize("count", [1, 4, 5, 9, 10, 1_000])
 def test_neighbours_are_united_beyond_the_limit(count: int) -> None:
-    found = few_enough(blocks(count), 4)
+    found = unite_neighbours(blocks(count), 4)
     assert len(found) <= 4
     assert united(found) == united(blocks(count))

@@ -37,7 +37,7 @@ def test_a_repetition_is_not_measured() -> None:
 
 
 def test_messages_that_never_cross_take_no_more_and_more_memory() -> None:
-    found = Crossings(most=2)
+    found = Crossings(max_unmatched=2)
     found.on_source(names(*range(5)), 1_000)
     found.on_target(names(*range(5)), 1_001)
     assert found.measured.histogram == {1: 2}

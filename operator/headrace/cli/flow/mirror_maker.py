@@ -33,7 +33,7 @@ def import_document(
     context: FlowContext,
     plan: Import,
     groups: TargetGroupOwners,
-    there: Mapping[TopicPartition, int | None],
+    existing_counts: Mapping[TopicPartition, int | None],
     *,
     done: bool,
     syncs: int,
@@ -44,7 +44,7 @@ def import_document(
         context: The flow.
         plan: The plan.
         groups: Groups of the target.
-        there: Number of offsets to copy that are already on the target.
+        existing_counts: Number of offsets to copy that are already on the target.
         done: Whether the import was carried out.
         syncs: Number of offset syncs that were copied.
     """
@@ -61,7 +61,7 @@ def import_document(
                 "sourceStart": one.source_start,
                 "sourceEnd": one.source_end,
                 "targetEnd": one.target_end,
-                "alreadyOnTarget": there.get(at),
+                "alreadyOnTarget": existing_counts.get(at),
             }
             for at, one in plan.partitions.items()
         ],

@@ -88,13 +88,13 @@ def command(flows: Flows, flow: str, partitions: str, dry_run: bool, secrets: Pa
     print_pending_partitions(found, meant)
 
 
-def print_pending_partitions(flow: ReplicationFlow, meant: Set[TopicPartition]) -> None:
+def print_pending_partitions(flow: ReplicationFlow, selected: Set[TopicPartition]) -> None:
     """Print why these partitions are not copied yet: they are paused, or the flow does not run."""
     spec = flow.spec
     if spec.state is not FlowState.RUNNING:
         name = flow.metadata.name
         click.echo(f"But spec.state is {spec.state}: run `headrace flow resume {name}`.")
-    if paused := Pauses.of(spec.paused_partitions).among(meant):
+    if paused := Pauses.of(spec.paused_partitions).among(selected):
         click.echo(f"But paused, by spec.pausedPartitions: {partitions_text(paused)}.")
 
 
@@ -210,7 +210,9 @@ def _print_rebuild(context: FlowContext, plan: Rebuild) -> None:
 
 
 @contextmanager
-def _paused(flows: Flows, flow: str, partitions: str, meant: Set[TopicPartition]) -> Iterator[None]:
+def _paused(
+    flows: Flows, flow: str, partitions: str, selected: Set[TopicPartition]
+) -> Iterator[None]:
     """Pause partitions during the block. Partitions that were already paused stay paused.
 
     A batch that is written late would otherwise get another offset in the new copy.
@@ -218,7 +220,7 @@ def _paused(flows: Flows, flow: str, partitions: str, meant: Set[TopicPartition]
     changed = flows.request(flow, "pause-partitions", partitions=partitions, paused=True)["changed"]
     try:
         deadline_s = time.monotonic() + _RESTS_TIMEOUT_S
-        while busy := _busy(flows, flow, partitions, meant):
+        while busy := _busy(flows, flow, partitions, selected):
             if time.monotonic() > deadline_s:
                 raise GaveUp(
                     f"{busy} did not pause {partitions} within {_RESTS_TIMEOUT_S:.0f} s: nothing "
@@ -231,7 +233,7 @@ def _paused(flows: Flows, flow: str, partitions: str, meant: Set[TopicPartition]
             flows.request(flow, "pause-partitions", partitions=partitions, paused=False)
 
 
-def _busy(flows: Flows, flow: str, partitions: str, meant: Set[TopicPartition]) -> str:
+def _busy(flows: Flows, flow: str, partitions: str, selected: Set[TopicPartition]) -> str:
     """Return the name of a task that may still copy some of the partitions, or an empty string."""
     answer = flows.request(flow, "reset", partitions=partitions, dry_run=True)
     spec = ReplicationFlow.model_validate(answer["flow"]).spec
@@ -244,7 +246,7 @@ def _busy(flows: Flows, flow: str, partitions: str, meant: Set[TopicPartition]) 
         task = ReplicationTask.model_validate(described)
         held = TopicPartitions.unpack(task.spec.partitions)
         paused = Pauses.of(spec.paused_partitions).among(held)
-        if not paused & meant or task.status.phase in _IDLE:
+        if not paused & selected or task.status.phase in _IDLE:
             continue
         paused_now = find_condition(task.status.conditions, ConditionType.PARTITIONS_PAUSED)
         if paused_now is None or partitions_text(paused) not in paused_now.message:

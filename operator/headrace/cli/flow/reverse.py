@@ -75,7 +75,7 @@ def command(
                 begin(back, begins)
                 if there.spec.checkpoints.enabled:
                     hand_over_groups(there, back)
-        left = {at: one.unsent for at, one in begins.items() if one.unsent}
+        left = {at: one.unreplicated_count for at, one in begins.items() if one.unreplicated_count}
     click.echo(yaml.safe_dump(_document(reverse), sort_keys=False), nl=False)
     if left:
         click.echo(
@@ -85,14 +85,14 @@ def command(
         )
 
 
-def _return_groups(there: FlowContext, found: Survey, *, dry_run: bool) -> None:
+def _return_groups(forward: FlowContext, found: Survey, *, dry_run: bool) -> None:
     """Set the groups' offsets on the old source, and report records that will not be copied.
 
     Applications may have written records into copies. The reverse flow does not copy these records.
     """
-    check_switched(there, found)
-    copies = {target_partition(there, at): one for at, one in found.partitions.items()}
-    ends = there.target.offsets(copies, Position.LATEST)
+    check_switched(forward, found)
+    copies = {target_partition(forward, at): one for at, one in found.partitions.items()}
+    ends = forward.target.offsets(copies, Position.LATEST)
     behind = {
         at: more
         for at, one in copies.items()
@@ -100,27 +100,27 @@ def _return_groups(there: FlowContext, found: Survey, *, dry_run: bool) -> None:
     }
     if behind:
         click.echo(
-            f"{there.target.name} has {sentence(behind)} in copies, written since the fail-over: "
+            f"{forward.target.name} has {sentence(behind)} in copies, written since the fail-over: "
             "the flow back does not copy copies, so applications must write to the target's own "
             "topics.",
             err=True,
         )
-    left = unreplicated_offsets(found, there.source.offsets(found.partitions, Position.LATEST))
+    left = unreplicated_offsets(found, forward.source.offsets(found.partitions, Position.LATEST))
     if left:
         click.echo(
-            f"{there.source.name} has {sentence(left)} that were never sent to "
-            f"{there.target.name}: they remain there, and groups read them next.",
+            f"{forward.source.name} has {sentence(left)} that were never sent to "
+            f"{forward.target.name}: they remain there, and groups read them next.",
             err=True,
         )
-    if denied := still_denied(there):
+    if denied := still_denied(forward):
         click.echo(
-            f"Writes to {', '.join(sorted(denied))} of {there.source.name} stay denied until "
-            f"`headrace failover {there.flow.metadata.name} --abort`.",
+            f"Writes to {', '.join(sorted(denied))} of {forward.source.name} stay denied until "
+            f"`headrace failover {forward.flow.metadata.name} --abort`.",
             err=True,
         )
-    if not there.spec.checkpoints.enabled:
+    if not forward.spec.checkpoints.enabled:
         return
-    returned = return_groups(there, found, dry_run=dry_run)
+    returned = return_groups(forward, found, dry_run=dry_run)
     verb = "would resume" if dry_run else "resumes"
     for (group, at), offset in sorted(returned.moved.items()):
         click.echo(f"Group {group} {verb} at {at.topic}/{at.partition} {offset}.", err=True)

@@ -264,13 +264,13 @@ def run_test(
     return _result(folder, run, stages.last_log_error(Stage.VERIFY))
 
 
-def _result(folder: Path, run: MirrorTestRun, last_words: str) -> Result:
+def _result(folder: Path, run: MirrorTestRun, last_log_error: str) -> Result:
     """Return the result from the report, which is the only source of the verdict."""
     path = folder / documents.REPORT
     try:
         result = Result.model_validate_json(path.read_text(encoding="utf-8"))
     except (OSError, ValidationError) as error:
-        raise GaveUp(f"there is no verdict: {last_words}") from error
+        raise GaveUp(f"there is no verdict: {last_log_error}") from error
     if result.run != run.name:
         raise GaveUp(f"there is no verdict: {path} belongs to another run, {result.run}")
     return result

@@ -222,9 +222,9 @@ def _rank(task: ReplicationTask) -> int:
     return 1 if status.last_error else 2 if status.phase is not TaskPhase.RUNNING else 3
 
 
-def _wrapped(text: str, style: str, width: int, most: int) -> list[Text]:
-    """Wrap a text to at most ``most`` lines."""
-    lines = wrap(" ".join(text.split()), width, max_lines=most, placeholder=" …")
+def _wrapped(text: str, style: str, width: int, max_lines: int) -> list[Text]:
+    """Wrap a text to at most ``max_lines`` lines."""
+    lines = wrap(" ".join(text.split()), width, max_lines=max_lines, placeholder=" …")
     return [Text(line, style) for line in lines]
 
 

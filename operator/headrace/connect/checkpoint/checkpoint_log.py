@@ -148,8 +148,8 @@ class SyncedOffsetLog:
                 log.warning("unreadable offset sync", offset=message.offset(), why=str(error))
                 continue
             headers = dict(message.headers() or ())
-            stretch = headers.get(STRETCH)
-            self.offsets.take(sync, stretch.encode() if isinstance(stretch, str) else stretch)
+            id = headers.get(STRETCH)
+            self.offsets.take(sync, id.encode() if isinstance(id, str) else id)
 
     def close(self) -> None:
         if self._tail is not None:

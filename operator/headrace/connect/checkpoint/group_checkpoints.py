@@ -63,7 +63,7 @@ class GroupApplier:
 
     def apply(
         self,
-        wanted: Mapping[GroupPartition, PendingCheckpoint],
+        pending: Mapping[GroupPartition, PendingCheckpoint],
         write: Callable[[Collection[StoredCheckpoint]], None],
         *,
         back: bool = False,
@@ -71,63 +71,65 @@ class GroupApplier:
         """Write the checkpoints, then set the groups on the target.
 
         Args:
-            wanted: Checkpoints by group and source partition.
+            pending: Checkpoints by group and source partition.
             write: Stores checkpoints in the topic.
             back: Whether groups may be moved back, as in ``judge``.
         """
-        held, unreadable = self._judge(wanted, back=back)
+        current, unreadable = self._judge(pending, back=back)
         write(
             [
-                announced(*one, held.get(at), readable=at.group not in unreadable)
-                for at, one in wanted.items()
+                announced(*one, current.get(at), readable=at.group not in unreadable)
+                for at, one in pending.items()
             ]
         )
-        self._set({at: one for at, one in wanted.items() if self._differs(at, one, held.get(at))})
-        self._remember(wanted, held)
+        self._set(
+            {at: one for at, one in pending.items() if self._differs(at, one, current.get(at))}
+        )
+        self._remember(pending, current)
 
     def plan(
-        self, wanted: Mapping[GroupPartition, PendingCheckpoint], *, back: bool = False
+        self, pending: Mapping[GroupPartition, PendingCheckpoint], *, back: bool = False
     ) -> None:
         """Determine the outcome of ``apply`` without a change."""
-        held, _ = self._judge(wanted, back=back)
+        current, _ = self._judge(pending, back=back)
         members = self._target.groups_with_members()
-        for position, one in wanted.items():
-            if position.group in members and self._differs(position, one, held.get(position)):
+        for position, one in pending.items():
+            if position.group in members and self._differs(position, one, current.get(position)):
                 self.found[position] = Applied.ACTIVE
-        self._remember(wanted, held)
+        self._remember(pending, current)
 
     def _judge(
-        self, wanted: Mapping[GroupPartition, PendingCheckpoint], *, back: bool
+        self, pending: Mapping[GroupPartition, PendingCheckpoint], *, back: bool
     ) -> tuple[dict[GroupPartition, int], Collection[str]]:
         """Return the offsets of groups on the target, and the groups that cannot be read."""
-        share = {at.group for at, one in wanted.items() if one.checkpoint.is_of_share_group}
-        due = {group for group, _ in wanted}
+        share = {at.group for at, one in pending.items() if one.checkpoint.is_of_share_group}
+        due = {group for group, _ in pending}
         there = read_target_groups(self._target, due, share)
         held = {
             position: offset
-            for position, one in wanted.items()
+            for position, one in pending.items()
             if (offset := there.committed_at(position.group, one.at)) is not None
         }
         self.refused = {one: why for one, why in self.refused.items() if one not in due}
         self.refused |= there.unreadable
-        for position, (checkpoint, before) in wanted.items():
+        for position, (checkpoint, before) in pending.items():
             ours = before.ours if before else ()
             used = position.group in there.used
             how = judge(checkpoint.target_offset, held.get(position), ours, used=used, back=back)
             self.found[position] = Applied.REFUSED if position.group in there.unreadable else how
         foreign = {
             position: held[position]
-            for position, one in wanted.items()
+            for position, one in pending.items()
             if self.found[position] is Applied.FOREIGN and position.group not in there.used
         }
-        for position in self._impossible(foreign, wanted, share):
+        for position in self._impossible(foreign, pending, share):
             self.found[position] = Applied.SET
         return held, there.unreadable.keys()
 
     def _impossible(
         self,
         foreign: Mapping[GroupPartition, int],
-        wanted: Mapping[GroupPartition, PendingCheckpoint],
+        pending: Mapping[GroupPartition, PendingCheckpoint],
         share: set[str],
     ) -> Collection[GroupPartition]:
         """Return the partitions of groups with an offset after the end of the target's log.
@@ -135,35 +137,37 @@ class GroupApplier:
         No consumer commits such an offset. It comes from a damaged request, or from a log that was
         truncated. No checksum covers the answers, so the offset and the end are read twice.
         """
-        if not (late := self._after_end(foreign, wanted)):
+        if not (late := self._after_end(foreign, pending)):
             return ()
         groups = {position.group for position in late}
         there = read_target_groups(self._target, groups, share & groups)
         again = {
             position: offset
             for position, offset in late.items()
-            if there.committed_at(position.group, wanted[position].at) == offset
+            if there.committed_at(position.group, pending[position].at) == offset
         }
-        return self._after_end(again, wanted).keys()
+        return self._after_end(again, pending).keys()
 
     def _after_end(
         self,
-        held: Mapping[GroupPartition, int],
-        wanted: Mapping[GroupPartition, PendingCheckpoint],
+        current: Mapping[GroupPartition, int],
+        pending: Mapping[GroupPartition, PendingCheckpoint],
     ) -> dict[GroupPartition, int]:
-        ends = self._target.known_ends({wanted[position].at for position in held})
+        ends = self._target.known_ends({pending[position].at for position in current})
         return {
             position: offset
-            for position, offset in held.items()
-            if offset > ends.get(wanted[position].at, offset)
+            for position, offset in current.items()
+            if offset > ends.get(pending[position].at, offset)
         }
 
     def _remember(
-        self, wanted: Mapping[GroupPartition, PendingCheckpoint], held: Mapping[GroupPartition, int]
+        self,
+        pending: Mapping[GroupPartition, PendingCheckpoint],
+        current: Mapping[GroupPartition, int],
     ) -> None:
-        for at, one in wanted.items():
+        for at, one in pending.items():
             is_set = self.found[at] is Applied.SET
-            self.left[at] = one.checkpoint.target_offset if is_set else held.get(at)
+            self.left[at] = one.checkpoint.target_offset if is_set else current.get(at)
 
     def keep(self, positions: Collection[GroupPartition]) -> None:
         """Forget the outcomes for all other partitions of groups."""
@@ -173,15 +177,15 @@ class GroupApplier:
         self.refused = {one: why for one, why in self.refused.items() if one in groups}
 
     def _differs(
-        self, position: GroupPartition, wanted: PendingCheckpoint, held: int | None
+        self, position: GroupPartition, pending: PendingCheckpoint, current: int | None
     ) -> bool:
         set_now = self.found[position] is Applied.SET
-        return set_now and held != wanted.checkpoint.target_offset
+        return set_now and current != pending.checkpoint.target_offset
 
-    def _set(self, wanted: Mapping[GroupPartition, PendingCheckpoint]) -> None:
+    def _set(self, pending: Mapping[GroupPartition, PendingCheckpoint]) -> None:
         offsets: dict[str, dict[TopicPartition, Committed]] = {}
         starts: dict[str, dict[TopicPartition, int]] = {}
-        for position, one in wanted.items():
+        for position, one in pending.items():
             offset = one.checkpoint.target_offset
             if one.checkpoint.is_of_share_group:
                 starts.setdefault(position.group, {})[one.at] = offset
@@ -189,7 +193,7 @@ class GroupApplier:
                 committed = Committed(offset, one.checkpoint.metadata)
                 offsets.setdefault(position.group, {})[one.at] = committed
         failed = self._target.commit(offsets) | self._target.set_share_starts(starts)
-        for position in wanted:
+        for position in pending:
             if error := failed.get(position.group):
                 active = isinstance(error, GroupActive)
                 self.found[position] = Applied.ACTIVE if active else Applied.REFUSED
@@ -308,12 +312,12 @@ class GroupCheckpoints:
         self._plan(self._stored(), back=False)
 
     def _plan(
-        self, wanted: Mapping[GroupPartition, PendingCheckpoint], *, back: bool = True
+        self, pending: Mapping[GroupPartition, PendingCheckpoint], *, back: bool = True
     ) -> None:
-        wanted = self._within_log(wanted)
-        self.applier.plan(wanted, back=back)
+        pending = self._within_log(pending)
+        self.applier.plan(pending, back=back)
         self._not_set = _problem(self.applier.refused.values())
-        self.written |= {at: one.checkpoint for at, one in wanted.items()}
+        self.written |= {at: one.checkpoint for at, one in pending.items()}
 
     def _translated(self) -> dict[GroupPartition, Translated | None]:
         self._syncs.read()
@@ -385,25 +389,29 @@ class GroupCheckpoints:
         return PendingCheckpoint(next_checkpoint(checkpoint, found.precision, known), before)
 
     def _put(
-        self, wanted: Mapping[GroupPartition, PendingCheckpoint], *, apply: bool, back: bool = False
+        self,
+        pending: Mapping[GroupPartition, PendingCheckpoint],
+        *,
+        apply: bool,
+        back: bool = False,
     ) -> None:
-        wanted = self._within_log(wanted)
+        pending = self._within_log(pending)
         if apply:
-            self.applier.apply(wanted, self._checkpoints.write, back=back)
+            self.applier.apply(pending, self._checkpoints.write, back=back)
             self._not_set = _problem(self.applier.refused.values())
         else:
             # The offsets that headrace has applied earlier are kept, because groups may still have
             # them.
             self._checkpoints.write(
                 StoredCheckpoint(one.checkpoint, one.before.applied if one.before else ())
-                for one in wanted.values()
+                for one in pending.values()
             )
             self.applier.keep(())
             self._not_set = None
-        self.written |= {at: one.checkpoint for at, one in wanted.items()}
+        self.written |= {at: one.checkpoint for at, one in pending.items()}
 
     def _within_log(
-        self, wanted: Mapping[GroupPartition, PendingCheckpoint]
+        self, pending: Mapping[GroupPartition, PendingCheckpoint]
     ) -> dict[GroupPartition, PendingCheckpoint]:
         """Move target offsets into the target's log.
 
@@ -411,13 +419,13 @@ class GroupCheckpoints:
         copies. With ``auto.offset.reset=latest``, a consumer whose offset does not exist would skip
         all records that exist then.
         """
-        ats, target = {one.at for one in wanted.values()}, self._context.target
+        ats, target = {one.at for one in pending.values()}, self._context.target
         starts, ends = target.known_ends(ats, Position.EARLIEST), target.known_ends(ats)
         return {
             position: one.within(
                 starts.get(one.at, 0), ends.get(one.at, one.checkpoint.target_offset)
             )
-            for position, one in wanted.items()
+            for position, one in pending.items()
         }
 
 

@@ -28,7 +28,7 @@ class ReverseStart(NamedTuple):
     """Offset on the reverse flow's source, which is the former target."""
     target_offset: int
     """Offset on the reverse flow's target: the end of the old source's log."""
-    unsent: int
+    unreplicated_count: int
     """Number of offsets of the old source that were never copied. New copies follow these
     records."""
     progress: Progress | None
@@ -41,12 +41,12 @@ class ReverseStart(NamedTuple):
         return one is not None and one.switch is None and one.source_offset >= self.source_offset
 
 
-def check_switched(there: FlowContext, found: Survey) -> None:
+def check_switched(forward: FlowContext, found: Survey) -> None:
     """Raise ``InvalidSpec`` if a partition is not failed over."""
     if open_ := [at for at, one in found.partitions.items() if one.switch is None]:
         raise InvalidSpec(
-            f"{there.name} is not failed over ({min(open_)} has no switch): "
-            f"`headrace failover {there.name}` comes first"
+            f"{forward.name} is not failed over ({min(open_)} has no switch): "
+            f"`headrace failover {forward.name}` comes first"
         )
 
 
@@ -65,14 +65,14 @@ def unreplicated_offsets(
 
 
 def survey_back(
-    there: FlowContext, back: FlowContext, found: Survey
+    forward: FlowContext, back: FlowContext, found: Survey
 ) -> dict[TopicPartition, ReverseStart]:
-    """Return where ``back``, the reverse of the failed-over flow ``there``, begins.
+    """Return where ``back``, the reverse of the failed-over flow ``forward``, begins.
 
     Raises:
         InvalidSpec: The flow is not failed over, or the reverse flow copied before the fail-over.
     """
-    check_switched(there, found)
+    check_switched(forward, found)
     ends = back.target.offsets(found.partitions, Position.LATEST)
     back.progress.start()
     back.progress.read_to_end()
@@ -107,31 +107,31 @@ def begin(back: FlowContext, begins: Mapping[TopicPartition, ReverseStart]) -> N
     )
 
 
-def hand_over_groups(there: FlowContext, back: FlowContext) -> None:
+def hand_over_groups(forward: FlowContext, back: FlowContext) -> None:
     """Mark the groups' offsets on the old source as offsets that headrace may change.
 
     No consumer has continued there since the fail-over. The marks are stored as first checkpoints
     of the reverse flow.
     """
-    forward, backward = CheckpointLog(there), CheckpointLog(back)
+    forward_log, backward_log = CheckpointLog(forward), CheckpointLog(back)
     try:
-        forward.prepare()
-        written = forward.of_flow()
+        forward_log.prepare()
+        written = forward_log.of_flow()
         committed, _ = back.target.committed({group for group, _ in written})
-        backward.prepare()
+        backward_log.prepare()
         made = []
         for (group, at), stored in written.items():
             held = committed.get(group, {}).get(at)
             here = stored.checkpoint.target_offset
             if held is not None:
                 one = Checkpoint(group, at.topic, at.partition, here, held.offset, held.metadata)
-                known = backward.before(one.key())
+                known = backward_log.before(one.key())
                 if known is None or known.checkpoint.source_offset < here:
                     made.append(StoredCheckpoint(one, (held.offset,)))
-        backward.write(made)
+        backward_log.write(made)
     finally:
-        forward.close()
-        backward.close()
+        forward_log.close()
+        backward_log.close()
 
 
 @dataclass
@@ -147,8 +147,8 @@ class Returned:
     """Errors of groups that could not be read or set."""
 
 
-def return_groups(there: FlowContext, found: Survey, *, dry_run: bool) -> Returned:
-    """Set the groups on the source of the failed-over flow ``there``.
+def return_groups(forward: FlowContext, found: Survey, *, dry_run: bool) -> Returned:
+    """Set the groups on the source of the failed-over flow ``forward``.
 
     A group is set only if it has no members on the source, and if no consumer of the source has
     committed since the fail-over. No group is moved back.
@@ -156,18 +156,18 @@ def return_groups(there: FlowContext, found: Survey, *, dry_run: bool) -> Return
     Raises:
         HeadraceError: A cluster could not be read.
     """
-    checkpoints, syncs = CheckpointLog(there), SyncedOffsetLog(there)
+    checkpoints, syncs = CheckpointLog(forward), SyncedOffsetLog(forward)
     try:
         checkpoints.prepare()
         syncs.read()
-        return _return(there, found, checkpoints, syncs, dry_run=dry_run)
+        return _return(forward, found, checkpoints, syncs, dry_run=dry_run)
     finally:
         checkpoints.close()
         syncs.close()
 
 
 def _return(
-    there: FlowContext,
+    forward: FlowContext,
     found: Survey,
     checkpoints: CheckpointLog,
     syncs: SyncedOffsetLog,
@@ -175,8 +175,8 @@ def _return(
     dry_run: bool,
 ) -> Returned:
     written = checkpoints.of_flow()
-    held_there, unread_there = _committed(there, found, {group for group, _ in written})
-    held, unread = there.source.committed({group for group, _ in held_there})
+    held_there, unread_there = _committed(forward, found, {group for group, _ in written})
+    held, unread = forward.source.committed({group for group, _ in held_there})
     returned = Returned(problems=(*unread_there.values(), *unread.values()))
     wanted: dict[str, dict[TopicPartition, Committed]] = {}
     for position, one in held_there.items():
@@ -195,14 +195,14 @@ def _return(
         else:
             returned.kept[position] = how
     if not dry_run:
-        _set(there, wanted, returned)
+        _set(forward, wanted, returned)
         # The checkpoints record the current offsets of both clusters, for the flow and later
         # commands.
         checkpoints.write(
             StoredCheckpoint(
                 Checkpoint(
                     group,
-                    *target_partition(there, at),
+                    *target_partition(forward, at),
                     back,
                     held_there[GroupPartition(group, at)].offset,
                 )
@@ -213,12 +213,12 @@ def _return(
 
 
 def _committed(
-    there: FlowContext, found: Survey, groups: Iterable[str]
+    forward: FlowContext, found: Survey, groups: Iterable[str]
 ) -> tuple[dict[GroupPartition, Committed], Mapping[str, HeadraceError]]:
     """Return offsets committed on the target, by source partition, and errors by group."""
-    source = {target_partition(there, at): at for at in found.partitions}
-    names = {group for group in there.target.groups() if there.groups.matches(group)}
-    committed, unread = there.target.committed(names | set(groups))
+    source = {target_partition(forward, at): at for at in found.partitions}
+    names = {group for group in forward.target.groups() if forward.groups.matches(group)}
+    committed, unread = forward.target.committed(names | set(groups))
     return {
         GroupPartition(group, source[copy]): one
         for group, offsets in committed.items()
@@ -241,9 +241,9 @@ def _ours(stored: StoredCheckpoint | None) -> frozenset[int]:
 
 
 def _set(
-    there: FlowContext, wanted: Mapping[str, Mapping[TopicPartition, Committed]], to: Returned
+    forward: FlowContext, offsets: Mapping[str, Mapping[TopicPartition, Committed]], to: Returned
 ) -> None:
-    failed = there.source.commit(wanted)
+    failed = forward.source.commit(offsets)
     for position in [one for one in to.moved if one.group in failed]:
         active = isinstance(failed[position.group], GroupActive)
         to.kept[position] = Applied.ACTIVE if active else Applied.REFUSED

@@ -109,10 +109,10 @@ def check_internal_topics(
             yield _compacted(context, name, config.in_effect.get("cleanup.policy", "compact"))
 
 
-def _exactly(subject: str, found: int, wanted: int) -> Finding:
-    if found == wanted:
+def _exactly(subject: str, found: int, required: int) -> Finding:
+    if found == required:
         return Finding(Location.TARGET, subject, "partitions", CheckResult.OK)
-    why = f"{found}, and must be {wanted}: delete it, and headrace creates it again"
+    why = f"{found}, and must be {required}: delete it, and headrace creates it again"
     return Finding(Location.TARGET, subject, "partitions", CheckResult.MISSING, why)
 
 

@@ -99,14 +99,14 @@ class OffsetSyncWriter:
                 producer = self._producer.get()
                 producer.poll(0)
                 while self._waiting:
-                    sync, stretch = self._waiting[0]
+                    sync, contiguity_id = self._waiting[0]
                     producer.produce(
                         self.topic,
                         sync.value(),
                         sync.key(),
                         0,
                         on_delivery=self._delivered,
-                        headers=[(STRETCH, stretch.encode())],
+                        headers=[(STRETCH, contiguity_id.encode())],
                     )
                     self._waiting.popleft()
         except BufferError:

@@ -41,9 +41,9 @@ class Pausing:
         self.partitions: frozenset[TopicPartition] = frozenset()
         """Partitions of the task that ``spec.pausedPartitions`` names."""
 
-    def apply(self, lane: Lane, wanted: Set[TopicPartition]) -> None:
-        """Pause the lane's partitions that the spec names; ``wanted`` are the task's partitions."""
-        self.partitions = self._context.pauses.among(wanted | lane.partitions)
+    def apply(self, lane: Lane, assigned: Set[TopicPartition]) -> None:
+        """Pause the lane's partitions named by the spec. ``assigned`` are the task's partitions."""
+        self.partitions = self._context.pauses.among(assigned | lane.partitions)
         lane.pause(self.partitions)
 
 

@@ -321,13 +321,13 @@ class SourceConnector(ThreadedUnit):
             self.ownership.report(self.status)  # the racks determine the placement of new tasks
         return found
 
-    def _check_rings(self, there: Collection[str], topics: Collection[str]) -> None:
+    def _check_rings(self, source_topics: Collection[str], topics: Collection[str]) -> None:
         """Find topics to refuse. Call it before new topics are published."""
         is_new = True
         for _ in range(2):
             if is_new:
                 with self._asking(Reason.SOURCE_UNREACHABLE):
-                    self._rings.read(there)
+                    self._rings.read(source_topics)
                 with self._asking(Reason.TARGET_UNREACHABLE):
                     is_new = self._rings.store(topics)
 

@@ -11,7 +11,7 @@ from headrace.connect.runtime.contested_partitions import not_stored
 from headrace.connect.runtime.context import FlowContext
 from headrace.connect.runtime.figures import CommitCounts
 from headrace.connect.runtime.ownership import Ownership, OwnershipLost
-from headrace.connect.takeover.offset_syncing import OffsetSyncing, new_stretch
+from headrace.connect.takeover.offset_syncing import OffsetSyncing, new_contiguity_id
 from headrace.connect.takeover.starts import Start, Starts, records
 from headrace.datapath import (
     ANSWER_S,
@@ -410,7 +410,7 @@ class TaskProgress(TaskPositions):
         """
         unstored = {
             at: start._replace(
-                pairs=with_runs(self._syncing.unsafe(at), runs.get(at, ()), new_stretch)
+                pairs=with_runs(self._syncing.unsafe(at), runs.get(at, ()), new_contiguity_id)
             )
             for at, start in unstored.items()
         }

@@ -12,7 +12,7 @@ from headrace.api import TopicPartition
 from headrace.connect.runtime.both_clusters import target_partition
 from headrace.connect.runtime.context import FlowContext
 from headrace.connect.runtime.ownership import Ownership, OwnershipLost
-from headrace.connect.takeover.offset_syncing import new_stretch
+from headrace.connect.takeover.offset_syncing import new_contiguity_id
 from headrace.connect.takeover.preserving import fitting, with_data_writers
 from headrace.connect.takeover.starts import UNKNOWN, Restored, Start, Starts, records
 from headrace.datapath import Before, Fencing
@@ -126,7 +126,7 @@ def take_over(
             unfenced_until_ms=until_ms,
             doubt=_doubt(resume, first=at in first),
             doubt_until_ms=until_ms if resume.unfenced else hour_ms,
-            pairs=with_runs(claim.pairs, resume.runs, new_stretch),
+            pairs=with_runs(claim.pairs, resume.runs, new_contiguity_id),
         )
     return Restored(claims, put_off)
 

@@ -32,15 +32,15 @@ _RETRY_INTERVAL_S = 10.0
 """Delay in seconds after the topic could not be created, or syncs were rejected."""
 
 
-def new_stretch() -> str:
-    """Return a random name that differs from the names of all other instances and lanes."""
+def new_contiguity_id() -> str:
+    """Return a random id that differs from the names of all other instances and lanes."""
     return secrets.token_hex(4)
 
 
 @dataclass
 class _Partition:
-    stretch: int
-    """Number of the run's stretch, as in ``ContiguousRange``."""
+    contiguity_id: int
+    """Contiguity id of the current run."""
     begins: OffsetPair
     """Pair of the first record of the current run."""
     last: OffsetPair
@@ -150,11 +150,11 @@ class OffsetSyncing:
 
     def _follow(self, at: TopicPartition, run: ContiguousRange, now_s: float) -> None:
         known = self._partitions.get(at)
-        same = known is not None and known.stretch == run.stretch
-        name = known.last.stretch if known is not None and same else new_stretch()
-        first, last = OffsetPair(name, run.source, run.target), OffsetPair(name, *run.last)
+        same = known is not None and known.contiguity_id == run.contiguity_id
+        id = known.last.stretch if known is not None and same else new_contiguity_id()
+        first, last = OffsetPair(id, run.source, run.target), OffsetPair(id, *run.last)
         if known is None or not same:
-            fresh = _Partition(run.stretch, first, last, now_s)
+            fresh = _Partition(run.contiguity_id, first, last, now_s)
             self._partitions[at] = fresh
             if known is not None and known.last != known.synced:
                 self._sync(at, known, known.last, now_s)

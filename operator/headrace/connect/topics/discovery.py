@@ -97,16 +97,16 @@ def prepare_target(
 
 
 def _grow(
-    context: FlowContext, log: FilteringBoundLogger, topic: str, existing: int, wanted: int
+    context: FlowContext, log: FilteringBoundLogger, topic: str, existing: int, desired: int
 ) -> None:
     if existing:
-        context.target.add_partitions(topic, wanted)
+        context.target.add_partitions(topic, desired)
     else:
         factor = context.spec.target.replication_factor or -1
         config = AS_GIVEN if context.preserved else None
-        if not context.target.create_topic(topic, wanted, factor, config=config):
+        if not context.target.create_topic(topic, desired, factor, config=config):
             raise Retriable(f"topic {topic} was created by another process: trying again")
-    log.info("target topic ready", topic=topic, partitions=wanted, before=existing)
+    log.info("target topic ready", topic=topic, partitions=desired, before=existing)
 
 
 _READ_AGAIN_S = 300.0

@@ -185,7 +185,7 @@ class RingGuard:
         self._renew_s = self._read_s = -inf
         self._judged_by: list[Descent] = []
         """Hops of the source with which the topics were judged last."""
-        self._there: Collection[str] = ()
+        self._source_topics: Collection[str] = ()
         self._topics: Collection[str] = ()
         self._stopping: Storing | None = None
         self.refused: dict[str, str] = {}
@@ -204,14 +204,14 @@ class RingGuard:
         """Monotonic time in seconds at which ``poll`` is due."""
         return self._renew_s if self._upstream.is_empty else min(self._renew_s, self._read_s)
 
-    def read(self, there: Collection[str]) -> None:
-        """Read the ancestry of the source. ``there`` are all of its topics.
+    def read(self, source_topics: Collection[str]) -> None:
+        """Read the ancestry of the source. ``source_topics`` are all of its topics.
 
         Raises:
             Retriable: The source does not respond.
         """
-        self._there = there
-        self._upstream.read(there)
+        self._source_topics = source_topics
+        self._upstream.read(source_topics)
         self._read_s = self._context.clock.monotonic() + _READ_S
 
     def store(self, topics: Collection[str]) -> bool:
@@ -270,7 +270,7 @@ class RingGuard:
         if self._context.clock.monotonic() < self.next_s:
             return False
         before = self.refused.keys(), self.held
-        self.read(self._there)
+        self.read(self._source_topics)
         renews = self._context.clock.monotonic() >= self._renew_s
         if renews or self.held or self._upstream.active() != self._judged_by:
             self.store(self._topics)

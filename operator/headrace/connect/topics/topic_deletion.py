@@ -76,34 +76,36 @@ class DeletedTopics:
         """Record the current ends of the source's logs."""
         self._ends |= ends
 
-    def find(self, there: Mapping[str, int], held: Set[TopicPartition]) -> None:
+    def find(self, partition_counts: Mapping[str, int], in_use: Set[TopicPartition]) -> None:
         """Find partitions that were deleted, and store their losses.
 
         Args:
-            there: Number of partitions of each topic of the source.
-            held: Partitions whose progress a task may still store.
+            partition_counts: Number of partitions of each topic of the source.
+            in_use: Partitions whose progress a task may still store.
 
         Raises:
             Retriable: Brokers do not respond.
         """
         stored = self._stored()
         absent: Set[TopicPartition] = {
-            at for at in stored if at.partition >= there.get(at.topic, 0)
+            at for at in stored if at.partition >= partition_counts.get(at.topic, 0)
         }
         if absent:
             absent = self._confirmed(absent, stored)
             self._context.progress.read_to_end()
             stored = self._stored()
         known = {at for at, one in stored.items() if one.loss and _is_deletion(one.loss)}
-        busy = held | {
-            at for at in absent if at.topic in {one.topic for one in held} - there.keys()
+        busy = in_use | {
+            at
+            for at in absent
+            if at.topic in {one.topic for one in in_use} - partition_counts.keys()
         }
         gone = stored.keys() & absent & (self._absent | known) - busy
         self._absent = absent
         losses: dict[TopicPartition, Loss] = {}
         for topic in sorted({at.topic for at in gone}):
             of_topic = {at: stored[at] for at in sorted(gone) if at.topic == topic}
-            losses |= self._settle(topic, of_topic, exists=topic in there)
+            losses |= self._settle(topic, of_topic, exists=topic in partition_counts)
         self.losses = losses
 
     def _confirmed(
@@ -290,19 +292,19 @@ class TopicDeleter:
         if self._mode is not TopicDeletionMode.DISABLED:
             self._made.update(topics)
 
-    def poll(self, there: Collection[str], held: Set[str]) -> None:
+    def poll(self, source_topics: Collection[str], in_use: Set[str]) -> None:
         """Delete copies that are due.
 
         Args:
-            there: Topics that the source has just listed.
-            held: Source topics of which a task has partitions.
+            source_topics: Topics that the source has just listed.
+            in_use: Source topics of which a task has partitions.
         """
         if self._mode is TopicDeletionMode.DISABLED:
             self._absent_since, self._deleted, self.conditions = {}, {}, ()
             return
         try:
             self._remember()
-            self._follow(there, held)
+            self._follow(source_topics, in_use)
         except HeadraceError as error:
             self._report(Reason.DELETION_REFUSED, f"no copy is deleted: {error}")
 
@@ -327,7 +329,7 @@ class TopicDeleter:
         )
         self._made.difference_update(names[name] for name in found)
 
-    def _follow(self, there: Collection[str], held: Set[str]) -> None:
+    def _follow(self, source_topics: Collection[str], in_use: Set[str]) -> None:
         context, now_s = self._context, self._context.clock.monotonic()
         wanted = context.spec.topic_deletion
         absent = {
@@ -336,7 +338,7 @@ class TopicDeleter:
             if one.source_cluster_id == context.source_cluster_id
             and context.topics.matches(one.source)
             and context.policy.target_topic(one.source) == name
-            and one.source not in there
+            and one.source not in source_topics
         }
         if absent:
             sources = {one.source for one in absent.values()}
@@ -347,7 +349,7 @@ class TopicDeleter:
         due = {
             name: one
             for name, one in absent.items()
-            if now_s - self._absent_since[name] >= wanted.delay_seconds and one.source not in held
+            if now_s - self._absent_since[name] >= wanted.delay_seconds and one.source not in in_use
         }
         kept = self._retention_reasons(due)
         deletable = sorted(due.keys() - kept.keys())

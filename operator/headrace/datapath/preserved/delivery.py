@@ -94,7 +94,7 @@ class Preserving:
         self,
         partition: OpenPartition,
         found: Iterable[Found],
-        held: HeldResponse,
+        response: HeldResponse,
         changes: TopicChanges,
         *,
         singly: bool,
@@ -103,12 +103,12 @@ class Preserving:
         operations = planned(
             self._counted(found),
             start=partition.ledger.position,
-            release=held.release,
+            release=response.release,
             copies=self._parts.resources.holes is GapPolicy.COPIES,
         )
         for operation in operations:
             if isinstance(operation, Append) and not operation.rebuilt:
-                held.use()
+                response.use()
             self._write(partition.ledger, operation)
             if partition.state is CopyState.STOPPED:
                 return

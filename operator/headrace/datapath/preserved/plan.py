@@ -133,10 +133,10 @@ class Hole(NamedTuple):
         """Number of offsets in the hole."""
         return self.next - self.first
 
-    def pieces(self, most: int) -> "Iterator[Hole]":
-        """Yield pieces of at most ``most`` offsets each."""
-        for first in range(self.first, self.next, most):
-            yield Hole(first, min(first + most, self.next))
+    def pieces(self, max_offsets: int) -> "Iterator[Hole]":
+        """Yield pieces of at most ``max_offsets`` offsets each."""
+        for first in range(self.first, self.next, max_offsets):
+            yield Hole(first, min(first + max_offsets, self.next))
 
 
 Operation = Append | Hole

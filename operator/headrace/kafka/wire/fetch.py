@@ -128,7 +128,7 @@ class FetchResponse:
 
 
 def fetch_call(
-    wanted: Iterable[FetchPosition],
+    positions: Iterable[FetchPosition],
     *,
     max_wait_ms: int = 500,
     min_bytes: int = 1,
@@ -142,7 +142,7 @@ def fetch_call(
     Topics are identified by their ids, unless one of them has no id. ``rack`` is the client's rack:
     the leader may name a follower in that rack.
     """
-    partitions = list(wanted)
+    partitions = list(positions)
     named = session.named or any(one.topic_id is None for one in partitions)
     head = _HEAD.pack(-1, max_wait_ms, min_bytes, max_bytes, isolation, session.id, session.epoch)
 
@@ -166,14 +166,14 @@ def fetch_call(
 
 def _flexible(
     head: bytes,
-    wanted: Sequence[FetchPosition],
+    positions: Sequence[FetchPosition],
     forgotten: Sequence[Forgotten],
     rack: str,
     *,
     by_id: bool,
 ) -> bytes:
     topics: dict[UUID | str | None, list[bytes]] = {}
-    for one in wanted:
+    for one in positions:
         topics.setdefault(one.topic_id if by_id else one.topic, []).append(
             _WANTED.pack(
                 one.partition,
@@ -197,10 +197,10 @@ def _flexible(
 
 
 def _version_11(
-    head: bytes, wanted: Sequence[FetchPosition], forgotten: Sequence[Forgotten], rack: str
+    head: bytes, positions: Sequence[FetchPosition], forgotten: Sequence[Forgotten], rack: str
 ) -> bytes:
     topics: dict[str, list[bytes]] = {}
-    for one in wanted:
+    for one in positions:
         topics.setdefault(one.topic, []).append(
             _WANTED_11.pack(one.partition, one.leader_epoch, one.offset, -1, one.max_bytes)
         )
@@ -373,18 +373,18 @@ class FetchSession(Generic[K]):
         self._known: Mapping[K, FetchPosition] = {}
         """Partitions that the broker has in the session, unless ``_epoch`` is ``_OPEN``."""
 
-    def begin(self, wanted: Mapping[K, FetchPosition]) -> tuple[list[FetchPosition], Session]:
-        """Return the changes that the next request must contain to fetch exactly ``wanted``.
+    def begin(self, positions: Mapping[K, FetchPosition]) -> tuple[list[FetchPosition], Session]:
+        """Return the changes that the next request must contain to fetch exactly ``positions``.
 
         A partition whose topic was created again has another id. It is removed and added again.
         """
-        known, self._known = self._known, wanted
+        known, self._known = self._known, positions
         if self._epoch == _OPEN:
-            self._named = any(one.topic_id is None for one in wanted.values())
-            return list(wanted.values()), Session(self._id, _OPEN, named=self._named)
+            self._named = any(one.topic_id is None for one in positions.values())
+            return list(positions.values()), Session(self._id, _OPEN, named=self._named)
         changed = [
             one
-            for key, one in wanted.items()
+            for key, one in positions.items()
             # Offsets differ most often, and comparing topic ids takes a call.
             if (old := known.get(key)) is not one
             and (old is None or old.offset != one.offset or old != one)
@@ -392,7 +392,7 @@ class FetchSession(Generic[K]):
         self._named = self._named or any(one.topic_id is None for one in changed)
         topics: dict[tuple[UUID | None, str], list[int]] = {}
         for key, old in known.items():
-            if (new := wanted.get(key)) is None or (
+            if (new := positions.get(key)) is None or (
                 new.topic_id is not old.topic_id and new.topic_id != old.topic_id
             ):
                 topics.setdefault((old.topic_id, old.topic), []).append(old.partition)

@@ -188,15 +188,15 @@ async def _set_offsets(
     return await at_coordinators(cluster, offsets, ask)
 
 
-def _differing(wanted: Mapping[TopicPartition, Committed], stored: Offsets) -> Offsets:
-    """Return the wanted offsets that are not stored.
+def _differing(desired: Mapping[TopicPartition, Committed], stored: Offsets) -> Offsets:
+    """Return the desired offsets that are not stored.
 
-    An offset with a leader epoch was committed by a consumer after ``wanted`` was set. Offsets that
-    headrace sets have none.
+    An offset with a leader epoch was committed by a consumer after ``desired`` was set. Offsets
+    that headrace sets have none.
     """
     return {
         at: one
-        for at, one in wanted.items()
+        for at, one in desired.items()
         if (there := stored.get(at)) is None
         or (there.offset != one.offset and there.leader_epoch < 0)
     }

@@ -174,11 +174,11 @@ class Scanner:
         rows, runs, consumed_bytes = self._found
         return Scanned(self._rows, rows, self._runs, runs, consumed_bytes, Stop(stop))
 
-    def _grow(self, most: int) -> None:
-        self._most = most
-        self._rows = array("q", bytes(8 * COLUMNS * most))
-        self._runs = array("q", bytes(8 * RUN_COLUMNS * most))
-        arrays = address_of(self._rows), address_of(self._runs), most, address_of(self._found)
+    def _grow(self, max_rows: int) -> None:
+        self._most = max_rows
+        self._rows = array("q", bytes(8 * COLUMNS * max_rows))
+        self._runs = array("q", bytes(8 * RUN_COLUMNS * max_rows))
+        arrays = address_of(self._rows), address_of(self._runs), max_rows, address_of(self._found)
         self._addresses = arrays  # arguments of the C function
 
     def _in_python(

@@ -184,7 +184,7 @@ def test_a_marker_that_was_lost_is_for_a_take_over_to_make_good(
 
 def test_what_is_not_in_the_transaction_is_not_sent(loop: EventLoop, target: FakeTarget) -> None:
     wanted: list[TopicPartition] = []
-    appending = Appending(loop, target, wanted=wanted.append)
+    appending = Appending(loop, target, request_admission=wanted.append)
     for _ in range(2):
         appending.add(b"a")
         appending.add(b"x", partition=1)
