@@ -62,8 +62,9 @@ def load(cluster: Cluster, namespace: str) -> Iterator[None]:
     """Run a load on the topics of all flows."""
     source, target = (kafka_cluster(alias)["bootstrapServers"] for alias in ("east", "west"))
     topics = [topic(namespace, name) for name in TURNS]
-    cluster.apply(load_pod(LOAD, NOW, source, target, topics), namespace=BROKERS)
     pod = ("-n", BROKERS, f"pod/{LOAD}")
+    cluster.kubectl("delete", "--ignore-not-found", "--now", *pod)  # of an interrupted run
+    cluster.apply(load_pod(LOAD, NOW, source, target, topics), namespace=BROKERS)
     cluster.kubectl("wait", "--for=condition=Ready", "--timeout=300s", *pod)
     yield
     cluster.kubectl("delete", "--now", *pod)
