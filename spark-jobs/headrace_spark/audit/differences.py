@@ -418,7 +418,10 @@ _place = attrgetter("origin")
 def _others(
     what: Collection[str], lane: Callable[[HashedRecord], Lane]
 ) -> Callable[[HashedRecord], Hashable]:
-    """Return a function that returns a record's lane and the parts that must not differ."""
+    """Return a function that returns a record's lane and all its parts except ``what``.
+
+    A copy that differs from its original only in the parts ``what`` has the same result.
+    """
     fields = [name for name in _FIELDS if name.removesuffix("_ms") not in what]
     return lambda record: (lane(record), *(getattr(record, name) for name in fields))
 
