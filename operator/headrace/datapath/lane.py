@@ -413,9 +413,9 @@ class Fencing(Protocol):
 
     @property
     def impossible(self) -> str:
-        """Reason why the target can fence no writer; empty if it can.
+        """Reason why the target cannot fence writers, or empty.
 
-        If it is not empty, ``identify`` fails.
+        If the target cannot fence writers, ``identify`` fails.
         """
         ...
 

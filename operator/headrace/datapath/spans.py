@@ -108,7 +108,10 @@ class Sending(Protocol):
 
 
 class Acknowledged(Protocol):
-    """Receiver of acknowledged batches, in the order of ``append`` for each partition."""
+    """Receiver of acknowledged batches.
+
+    It is called in the order in which the batches of a partition were appended.
+    """
 
     def __call__(self, at: TopicPartition, outgoing: Outgoing, base_offset: int) -> None:
         """Receive a batch that all in-sync replicas of the target have appended.

@@ -1,8 +1,9 @@
 """Holes between batches, which are filled by aborted transactions.
 
-Holes of several partitions share transactions. A hole of several offsets gets the markers of
-several transactional ids at the same time, or empty records before a marker (``offsets.holes:
-AbortedFillers``).
+An aborted transaction writes one marker to each of its partitions, and a marker fills one offset.
+Holes of several partitions share transactions. Several transactional ids fill several offsets of a
+hole at the same time. With ``offsets.holes: AbortedFillers``, a transaction fills many offsets with
+empty records before its marker.
 """
 
 import time

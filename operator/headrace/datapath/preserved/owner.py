@@ -184,7 +184,7 @@ class Closer(NamedTuple):
 
     transactional_id: str
     identity: ProducerIdentity
-    """Producer id of the data, in an epoch that no earlier owner has used."""
+    """Producer id with which data is written, and a producer epoch that no earlier owner used."""
 
 
 @dataclass(frozen=True)
