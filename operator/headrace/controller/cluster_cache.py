@@ -207,7 +207,7 @@ class UnitChange:
 
     @property
     def of_targets(self) -> bool:
-        """True if the copied or written topics, or the flow, changed."""
+        """True if the unit's source topics, its target topics or its owning flow changed."""
         return _targets(self.before) != _targets(self.after)
 
     @property
@@ -303,7 +303,7 @@ def flow_of(unit: Object) -> FlowName:
 
 
 def _targets(task: ReplicationTask | None) -> object:
-    """Return the topics that a unit copies and writes, and its owners."""
+    """Return a unit's owners, its target topics and its source topics, or None without a unit."""
     return task and (
         task.metadata.owner_references,
         written_targets([task]),
