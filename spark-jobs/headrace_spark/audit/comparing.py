@@ -108,7 +108,9 @@ def compare(
     *,
     known: Mapping[SourcePartition, AuditedPartition] | None = None,
 ) -> Found:
-    """Compare the topics on both clusters, with ``known`` from a stored frontier on.
+    """Compare the topics on both clusters.
+
+    Partitions in ``known`` are compared from their stored frontier on.
 
     If retention deletes records during the comparison, these records are excluded, and the rest is
     compared again. Raise ``GaveUp`` if a topic was replaced or truncated, or if retention deletes
