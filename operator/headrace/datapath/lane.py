@@ -322,7 +322,7 @@ class Lane(Protocol):
     def take_runs(self) -> Mapping[TopicPartition, Sequence[ContiguousRange]]:
         """Return the ranges that were acknowledged since the last call, in order.
 
-        Partitions without such ranges are left out.
+        Partitions without new ranges are left out.
         """
         ...
 

@@ -274,7 +274,7 @@ class Span:
         self.release(1)
 
     def release(self, rows: int) -> None:
-        """Release rows, given by their number, and the memory with the last row."""
+        """Release this number of rows. When the last row is released, the memory is released."""
         self.held -= rows
         if not self.held:
             self.data = memoryview(b"")
