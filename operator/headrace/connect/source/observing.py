@@ -81,7 +81,7 @@ class SourceEnds:
     def observe(self, state: State, paused: Set[TopicPartition]) -> State:
         """Return the state with the lag of unread partitions; request ends if that is due.
 
-        It also contains the time for which the target has acknowledged nothing.
+        The state also contains the time for which the target has acknowledged nothing.
         """
         held_up = self._held_up(state)
         state = {
