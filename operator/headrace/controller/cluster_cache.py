@@ -233,7 +233,7 @@ class UnitCache:
     def of(self, flow: ReplicationFlow) -> list[ReplicationTask]:
         """Return the units of a flow in order.
 
-        Units of an earlier flow of its name are excluded.
+        Units of an earlier flow with the same name are excluded.
         """
         name, uid = flow_name(flow), flow.metadata.uid
         known = self._in_order.get(name)

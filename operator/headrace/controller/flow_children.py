@@ -296,7 +296,7 @@ class FlowChildren:
     async def drivers(self, flow: ReplicationFlow, *, paused: bool) -> FlowDrivers:
         """Return the existing drivers, after deciding whether they may be replaced.
 
-        While the flow is ``paused``, they may not.
+        While the flow is ``paused``, they must not be replaced.
         """
         newest = self._newest_template(flow)
         self._take_turn(flow, newest, paused=paused)

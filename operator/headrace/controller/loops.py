@@ -115,7 +115,7 @@ def _held(tasks: list[ReplicationTask]) -> bool:
 
 
 def _precedence(flow: ReplicationFlow, tasks: list[ReplicationTask]) -> tuple[object, ...]:
-    """Return a sort key: of two flows in a loop, the lower one continues.
+    """Return a sort key. Of two flows in a loop, the flow with the lower key continues.
 
     A flow that was not refused precedes a refused one, a running flow precedes others, and an older
     flow precedes a younger one. Restarting a flow therefore does not stop the flow in the opposite
