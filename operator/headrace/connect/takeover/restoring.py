@@ -137,7 +137,7 @@ def restore(
     stored progress does not match the clusters, ``spec.onDataLoss`` decides. Stored progress does
     not count if a later reset is requested. A mover that can fence earlier writers resumes after
     their records. Another mover resumes at the stored offsets. Partitions without a leader are
-    returned as put off.
+    returned in ``put_off``.
 
     Args:
         context: The flow.
