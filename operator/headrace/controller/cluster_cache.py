@@ -448,14 +448,14 @@ class ClusterCache:
         return self._units.invalid_unit(name)
 
     def written(self, name: FlowName) -> frozenset[Target]:
-        """Return the target topics that a flow writes. Empty for a missing or invalid flow."""
+        """Return the target topics that a flow writes, or none for a missing or invalid flow."""
         if name not in self._written:
             flow = self._flows.valid_flow(name)
             self._written[name] = written_targets(self.tasks(flow) if flow else ())
         return self._written[name]
 
     def copied(self, name: FlowName) -> CopiedTopics:
-        """Return the topics that a flow copies. Empty for a missing or invalid flow."""
+        """Return the topics that a flow copies, or none for a missing or invalid flow."""
         if name not in self._copied:
             flow = self._flows.valid_flow(name)
             self._copied[name] = copied_topics(self.tasks(flow) if flow else ())

@@ -73,7 +73,7 @@ class Loops:
     def concerned(self, name: FlowName) -> list[FlowName]:
         """Return the flows in the opposite direction that a change of this flow may start or stop.
 
-        Empty if nothing has changed since the last call.
+        The result is empty if the flow has not changed since the last call.
         """
         before, now = self._before.pop(name, None), self._known(name)
         if now is not None:
