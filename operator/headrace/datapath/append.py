@@ -155,8 +155,8 @@ class Appender:
         """Check the offsets of a partition's batches from now on. The next one is at ``end``.
 
         Each later batch must follow its predecessor. If a response contains another offset, the
-        batch is sent again, and the offset in the second response is believed. Call this method
-        after ``begin``, while the partition has no pending batches.
+        batch is sent again, and the offset is believed if the second response repeats it. Call this
+        method after ``begin``, while the partition has no pending batches.
         """
         if (queue := self._queues.get(at)) is not None:
             queue.end = end
