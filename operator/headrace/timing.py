@@ -1,4 +1,4 @@
-"""Clock as a port, and the time to wait before the next attempt."""
+"""Interface of a clock, which tests replace, and the delay before the next attempt."""
 
 import random
 from typing import Protocol
@@ -17,10 +17,10 @@ class Clock(Protocol):
 
 
 class Backoff:
-    """Delays in seconds; ``reset`` after a success. Not thread-safe.
+    """Delays between attempts, which double until the maximum is reached. Not thread-safe.
 
-    With jitter a delay is 50 to 100 % of its length: those that failed together must not come back
-    together.
+    Call ``reset`` after a successful attempt. With jitter, each delay is shortened at random to 50
+    to 100 % of its length. Clients that failed together then do not retry together.
     """
 
     def __init__(self, first_s: float, last_s: float, *, jitter: bool = True) -> None:
@@ -28,7 +28,7 @@ class Backoff:
         self._delay_s = first_s
 
     def next_s(self) -> float:
-        """Return the delay before the next attempt."""
+        """Return the delay before the next attempt, and double the one after it."""
         delay_s, self._delay_s = self._delay_s, min(2 * self._delay_s, self._last_s)
         return delay_s * random.uniform(0.5, 1.0) if self._jitter else delay_s
 

@@ -23,7 +23,10 @@ Products of two numbers below it can be summed over 2**32 records without exceed
 
 _BLOCK = 65_536
 _MAX_BLOCKS = 100_000
-"""Maximum number of blocks, times partitions, of one side. They take 20 MB."""
+"""Intended maximum number of blocks of one side. They take 20 MB.
+
+Each range of sequence numbers can have a block in every partition of its topic.
+"""
 _CONTENT = ("seq", "key", "value_hash", "headers_hash", "timestamp_ms")
 _PLACE = ("topic", "producer", "own", "found_in", "partition")
 

@@ -71,7 +71,7 @@ or by a user who sets its arguments."""
 
 
 def _configure_spark(stage: Stage, run: MirrorTestRun, folder: Path) -> None:
-    """Use the Spark of this installation, unless Spark is configured outside."""
+    """Use the Spark of this installation, unless environment variables configure another Spark."""
     if os.environ.keys().isdisjoint(_CONFIGURED_BY):
         slots = local_slots(stage, run.test.spec.load.producers)
         options = (HEAP_MIB[stage], JAVA_OPTIONS[stage])

@@ -106,9 +106,9 @@ class SequenceCounts:
     """Counts of the messages that one consumer received, by their order.
 
     For each producer, topic and key, a message has the next sequence number, a repeated one, an
-    older one, or one after a gap. Two counts differ from kafka-mirror-tester's. It treats an older
-    number as the latest one, so a replay of 100 messages counts as one old message and 99 in order.
-    It also counts each gap one too high.
+    older one, or one after a gap. Two counts differ from kafka-mirror-tester's.
+    kafka-mirror-tester treats an older number as the latest one, so it counts a replay of 100
+    messages as one old message and 99 messages in order. It also counts each gap one too high.
     """
 
     def __init__(self, keys: Mapping[str, int]) -> None:

@@ -20,7 +20,7 @@ class PatientAdmin:
         return patiently(self._admin.cluster_id)
 
     def check_comparable(self, names: Collection[str], excusing: Collection[str] = ()) -> None:
-        """Raise ``GaveUp`` if the principal may not read one of these topics or its settings.
+        """Raise ``GaveUp`` without the permission to read each of these topics and its settings.
 
         The settings of topics in ``excusing`` are not needed.
         """

@@ -27,9 +27,9 @@ UNBOUNDED_GRANT = 1_000
 class Pace:
     """Limits the rate of one sender.
 
-    A token bucket spreads the messages over each second. A window over the last second keeps the
-    sum below the rate even after a stall, when a token bucket alone would allow its tokens in
-    addition. Granted messages are counted until one second after they were sent.
+    A token bucket spreads the messages over each second. After a stall, a token bucket alone would
+    allow its saved tokens in addition to the rate. Therefore the messages of the last second are
+    also counted and limited to the rate.
     """
 
     def __init__(

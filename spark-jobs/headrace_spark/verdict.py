@@ -101,7 +101,7 @@ def records(evidence: Evidence, kind: FindingType) -> Iterator[Objection]:
 
 
 def sentinels(evidence: Evidence) -> Iterator[Objection]:
-    """Object to partitions whose end sentinel is missing or late on the target."""
+    """Yield an objection if an end sentinel is missing or late on the target."""
     late = evidence.measured.late if evidence.measured else ()
     if open_or_late := tuple(dict.fromkeys((*evidence.open_sentinels, *late))):
         yield Objection(
@@ -112,7 +112,7 @@ def sentinels(evidence: Evidence) -> Iterator[Objection]:
 
 
 def latency(evidence: Evidence) -> Iterator[Objection]:
-    """Compare the latency with its budget, and object to messages that were not measured."""
+    """Yield objections if the latency exceeds its budget, or if messages were not measured."""
     most = evidence.run.test.spec.budgets.latency_p99_ms
     unsaid = Verdict.PASSED if most is None else Verdict.INCONCLUSIVE
     measured = evidence.measured
@@ -148,7 +148,7 @@ def latency(evidence: Evidence) -> Iterator[Objection]:
 
 
 def recovery(evidence: Evidence) -> Iterator[Objection]:
-    """Object to faults that were not injected, and to recoveries that exceed the budget."""
+    """Yield objections to faults that were not injected and recoveries that exceed the budget."""
     most = evidence.run.test.spec.budgets.recovery_seconds
     for fault in evidence.faults:
         action = fault.step.action
@@ -170,7 +170,7 @@ def recovery(evidence: Evidence) -> Iterator[Objection]:
 
 
 def rehearsal(evidence: Evidence) -> Iterator[Objection]:
-    """Object if consumers reread or skipped more messages after a fail-over than allowed."""
+    """Yield objections if consumers reread or skipped too many messages after a fail-over."""
     budgets, rehearsed = evidence.run.test.spec.budgets, evidence.rehearsed
     if rehearsed is None:
         return
@@ -205,7 +205,7 @@ RATE_REACHED = 0.95
 
 
 def load(evidence: Evidence) -> Iterator[Objection]:
-    """Object to a load that was not sent or recorded completely."""
+    """Yield objections if the load was not sent or recorded completely."""
     counts, manifest = evidence.counts, evidence.manifest
     for error in manifest.errors:
         yield Objection(Verdict.INCONCLUSIVE, f"the load stopped early: {error}")
@@ -239,7 +239,7 @@ def load(evidence: Evidence) -> Iterator[Objection]:
 
 
 def source(evidence: Evidence) -> Iterator[Objection]:
-    """Object to records that the source lost, for which the mirror is not responsible."""
+    """Yield an objection if the source lost records. The mirror is not responsible for them."""
     if lost := evidence.counts.source_lost:
         yield Objection(
             Verdict.INCONCLUSIVE,

@@ -209,7 +209,7 @@ class Allowance:
         self._left = {}
 
     def movable(self, tasks: TasksByWeight) -> TasksByWeight:
-        """Return the tasks that may move, in the same order."""
+        """Return those of ``tasks`` that may move, in the order of ``tasks``."""
         if len(self._draft.unassigned) == len(self._draft.state.tasks):
             return tasks
         return [item for item in tasks if self.covers(item[1])]
@@ -307,7 +307,7 @@ class Balance:
                         break
 
     def move(self, info: TaskInfo, source: int, target: int) -> None:
-        """Move a task and charge the allowance."""
+        """Move a task, and reduce its flow's budget of moves unless the task moves free."""
         self._journal.append((info, source, target, self.allowance.spend(info)))
         self._carry(info, source, target)
 

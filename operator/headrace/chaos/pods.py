@@ -280,8 +280,9 @@ class PodInjector:
     def inject(self, step: ChaosStep) -> Injection:
         """Inject the fault of a step.
 
-        Wait until no unit moves, until the API server responds, and until the kubelet has started a
-        container, for up to a minute each.
+        Before a fault of a single driver, wait until no unit moves. To kill or freeze a driver,
+        wait until the kubelet has started the container that sends the signal. Each of these waits,
+        and each wait for the API server, is limited to a minute.
         """
         injection: Injection = self._run(_STEPS[step.action](self, step))
         return injection
@@ -402,9 +403,10 @@ class PodInjector:
         return names
 
     async def _read_when_stable(self) -> FlowSnapshot:
-        """Wait until no unit moves, and read the flow.
+        """Wait until no unit moves, and return the flow's state.
 
-        While units move, the units that a fault moves are unknown. Raise ``GaveUp`` after a minute.
+        While units move, it is unknown which units the fault will move. Raise ``GaveUp`` after a
+        minute.
         """
 
         async def stable() -> FlowSnapshot:

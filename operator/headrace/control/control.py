@@ -1,7 +1,7 @@
 """Client of a flow's control socket. Requests and responses are lines of JSON.
 
-Commands import only the client, because the server's imports (asyncio, logging) take half of a
-command's start.
+Commands import only the client. With the server's imports (asyncio, logging), a command would take
+twice as long to start.
 """
 
 import json

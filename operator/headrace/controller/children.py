@@ -267,8 +267,9 @@ class Children:
     async def newest_replica_set(self, flow: ReplicationFlow) -> str:
         """Return the label ``pod-template-hash`` of the newest drivers, or an empty string.
 
-        The ReplicaSet with the highest revision is the newest, because ``kubectl rollout undo``
-        makes an old ReplicaSet the newest. Raise errors as ``Client.list`` does.
+        The newest drivers belong to the ReplicaSet with the highest revision. That is not always
+        the ReplicaSet that was created last, because ``kubectl rollout undo`` gives an old one the
+        highest revision. Raise errors as ``Client.list`` does.
         """
         labels = ",".join(f"{k}={v}" for k, v in driver_selector(flow.metadata.name).items())
         found = await self._client.list(
@@ -301,9 +302,10 @@ def _revision(replica_set: Object) -> int:
 
 
 def _deployment_state(deployment: Object, template: Object) -> DeploymentState:
-    """Return the state of a Deployment with the operator's part of the template.
+    """Return the state of a Deployment. ``template`` is the operator's part of its template.
 
-    Its pods are rejected, for example, by Pod Security, a quota or a webhook.
+    The state contains the error if the API server rejects the pods, for example because of Pod
+    Security, a quota or a webhook.
     """
     conditions = {one["type"]: one for one in deployment.get("status", {}).get("conditions") or ()}
     progress = conditions.get("Progressing", {})

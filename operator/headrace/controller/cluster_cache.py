@@ -207,7 +207,7 @@ class UnitChange:
 
     @property
     def of_targets(self) -> bool:
-        """True if the copied or written topics, or the flow, changed."""
+        """True if the unit's source topics, its target topics or its owning flow changed."""
         return _targets(self.before) != _targets(self.after)
 
     @property
@@ -233,7 +233,7 @@ class UnitCache:
     def of(self, flow: ReplicationFlow) -> list[ReplicationTask]:
         """Return the units of a flow in order.
 
-        Units of an earlier flow of its name are excluded.
+        Units of an earlier flow with the same name are excluded.
         """
         name, uid = flow_name(flow), flow.metadata.uid
         known = self._in_order.get(name)
@@ -303,7 +303,7 @@ def flow_of(unit: Object) -> FlowName:
 
 
 def _targets(task: ReplicationTask | None) -> object:
-    """Return the topics that a unit copies and writes, and its owners."""
+    """Return a unit's owners, its target topics and its source topics, or None without a unit."""
     return task and (
         task.metadata.owner_references,
         written_targets([task]),
@@ -448,14 +448,14 @@ class ClusterCache:
         return self._units.invalid_unit(name)
 
     def written(self, name: FlowName) -> frozenset[Target]:
-        """Return the target topics that a flow writes. Empty for a missing or invalid flow."""
+        """Return the target topics that a flow writes, or none for a missing or invalid flow."""
         if name not in self._written:
             flow = self._flows.valid_flow(name)
             self._written[name] = written_targets(self.tasks(flow) if flow else ())
         return self._written[name]
 
     def copied(self, name: FlowName) -> CopiedTopics:
-        """Return the topics that a flow copies. Empty for a missing or invalid flow."""
+        """Return the topics that a flow copies, or none for a missing or invalid flow."""
         if name not in self._copied:
             flow = self._flows.valid_flow(name)
             self._copied[name] = copied_topics(self.tasks(flow) if flow else ())

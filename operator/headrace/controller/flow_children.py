@@ -245,7 +245,11 @@ class FlowSettings:
     chaos: bool = False
     """True if mirror tests may break drivers."""
     driver_role: FixedRole | None = None
-    """Role of the drivers. If None, the operator grants its own permissions."""
+    """Role with the permissions of drivers, which the chart creates.
+
+    If None, the operator writes these permissions into each flow's own role. It must then have them
+    itself.
+    """
 
 
 class FlowChildren:
@@ -292,7 +296,7 @@ class FlowChildren:
     async def drivers(self, flow: ReplicationFlow, *, paused: bool) -> FlowDrivers:
         """Return the existing drivers, after deciding whether they may be replaced.
 
-        While the flow is ``paused``, they may not.
+        While the flow is ``paused``, they must not be replaced.
         """
         newest = self._newest_template(flow)
         self._take_turn(flow, newest, paused=paused)

@@ -73,7 +73,7 @@ class Loops:
     def concerned(self, name: FlowName) -> list[FlowName]:
         """Return the flows in the opposite direction that a change of this flow may start or stop.
 
-        Empty if nothing has changed since the last call.
+        The result is empty if the flow has not changed since the last call.
         """
         before, now = self._before.pop(name, None), self._known(name)
         if now is not None:
@@ -115,7 +115,7 @@ def _held(tasks: list[ReplicationTask]) -> bool:
 
 
 def _precedence(flow: ReplicationFlow, tasks: list[ReplicationTask]) -> tuple[object, ...]:
-    """Return a sort key: of two flows in a loop, the lower one continues.
+    """Return a sort key. Of two flows in a loop, the flow with the lower key continues.
 
     A flow that was not refused precedes a refused one, a running flow precedes others, and an older
     flow precedes a younger one. Restarting a flow therefore does not stop the flow in the opposite

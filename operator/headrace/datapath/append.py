@@ -152,10 +152,11 @@ class Appender:
         self._queues.pop(at, None)
 
     def expect(self, at: TopicPartition, end: int) -> None:
-        """Expect the next batch at this target offset, and each later one after its predecessor.
+        """Check the offsets of a partition's batches from now on. The next one is at ``end``.
 
-        Another offset is believed after a second response. Nothing may be pending. Call it after
-        ``begin``. Without it, the offsets of a partition's batches are not checked.
+        Each later batch must follow its predecessor. If a response contains another offset, the
+        batch is sent again, and the offset is believed if the second response repeats it. Call this
+        method after ``begin``, while the partition has no pending batches.
         """
         if (queue := self._queues.get(at)) is not None:
             queue.end = end
@@ -198,9 +199,10 @@ class Appender:
         self.flush()
 
     def hold(self) -> None:
-        """Hold all partitions back after the end of a transaction. Nothing may be ``pending``.
+        """Send no data after the end of a transaction, until ``admit``. Nothing may be ``pending``.
 
-        A marker follows the batches of each partition of the transaction.
+        In each partition of the transaction, the next batch is expected one offset later, because a
+        marker follows the batches.
         """
         for queue in self._queues.values():
             if queue.end is not None and not queue.held:

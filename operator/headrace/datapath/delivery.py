@@ -57,7 +57,10 @@ class DeliveryStrategy(Protocol):
         ...
 
     async def begin(self) -> None:
-        """Get what the lane needs before it reads. Nothing is read while ``sending`` is None."""
+        """Request a producer id if the mode needs one before the lane reads.
+
+        Nothing is read while ``sending`` is None.
+        """
         ...
 
     def open(self, target: TopicPartition, position: CopyFrom) -> Callable[[], None]:
@@ -91,7 +94,7 @@ class DeliveryStrategy(Protocol):
         ...
 
     def drain(self, at: TopicPartition) -> None:
-        """Drop what waits for a partition that leaves, so that it has nothing in flight soon."""
+        """Drop unsent data of a partition that leaves, so that the partition can be closed soon."""
         ...
 
     def forget(self, target: TopicPartition) -> None:

@@ -85,14 +85,15 @@ class Agreement:
         current_epoch: int,
         aborted: Aborted,
     ) -> Scanned:
-        """Return the accepted first batches of an answer: usually all, as ``scanned`` itself.
+        """Return the first batches of an answer, up to the first batch that is not accepted.
 
-        The other batches must be fetched again.
+        The other batches must be fetched again. Usually all batches are accepted, and the result is
+        ``scanned`` itself.
 
         Args:
             scanned: The answer.
-            position: Offset from which it was requested.
-            leader_epoch: Leader epoch of the record before it; -1 if unknown.
+            position: Offset from which the answer was requested.
+            leader_epoch: Leader epoch of the record before ``position``; -1 if unknown.
             current_epoch: Epoch of the current leader, from another answer.
             aborted: Aborted transactions, as the answer lists them.
         """
@@ -157,7 +158,7 @@ def _answer(scanned: Scanned, first: int, position: int, aborted: Aborted) -> _D
 def _not_ended(scanned: Scanned, count: int, aborted: Aborted) -> Aborted:
     """Return the transactions that the first ``count`` batches do not end.
 
-    An answer from a later offset does not list the others.
+    An answer from a later offset lists only these transactions.
     """
     ends: dict[int, int] = {}
     for at in range(0, count * COLUMNS, COLUMNS) if aborted else ():

@@ -71,7 +71,7 @@ def check_clusters(
 
     Unreachable brokers, and brokers that start later, are not checked. The whole source may be
     unreachable, because a fail-over after a disaster fences writers without it. A missing
-    permission is no error here: without it, the mover copies and fences no writer.
+    permission is no error here, because the mover then copies without fencing writers.
 
     Raises:
         UnsupportedBroker: A broker's version is too old.
@@ -274,7 +274,7 @@ def _closed_by_markers(
 ) -> tuple[dict[TopicPartition, Retriable], dict[str, ProducerIdentity]]:
     """Write markers. Return the errors of partitions that must be retried, and the markers.
 
-    The markers in progress partitions are also read.
+    An error is also returned for a partition whose progress partition lacks its marker.
     """
     put_off, ends = log_ends_of(target, partitions)
     reachable = [before for before in partitions if before.target not in put_off]

@@ -322,7 +322,7 @@ class Lane(Protocol):
     def take_runs(self) -> Mapping[TopicPartition, Sequence[ContiguousRange]]:
         """Return the ranges that were acknowledged since the last call, in order.
 
-        Partitions without such ranges are left out.
+        Partitions without new ranges are left out.
         """
         ...
 
@@ -413,9 +413,9 @@ class Fencing(Protocol):
 
     @property
     def impossible(self) -> str:
-        """Reason why the target can fence no writer; empty if it can.
+        """Reason why the target cannot fence writers, or empty.
 
-        If it is not empty, ``identify`` fails.
+        If the target cannot fence writers, ``identify`` fails.
         """
         ...
 

@@ -120,7 +120,7 @@ class Ledger(CommitLedger):
     def skipped(self, next_offset: int) -> int:
         """Record that the oldest hole was filled; return its number of offsets.
 
-        All earlier records are acknowledged.
+        All earlier records must be acknowledged.
         """
         hole = self._pending.popleft()
         first, last = hole.first_offset, hole.next_offset
@@ -132,7 +132,8 @@ class Ledger(CommitLedger):
     def unsent(self, count: int, size: int) -> None:
         """Drop the last ``count`` batches and holes, which were not sent; they are read again.
 
-        ``size`` is their total size in bytes. They must have as many records as offsets.
+        ``size`` is the total size of the batches in bytes. The batches must have as many records as
+        offsets.
         """
         for _ in range(count):
             dropped = self._pending.pop()

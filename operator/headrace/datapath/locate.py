@@ -196,8 +196,8 @@ _METADATA_AGE_S = 300.0
 def diverged(cluster: str, source: SourcePartition, epoch: int, end: int) -> OffsetGone:
     """Return the error for a log that no longer contains the records read.
 
-    ``epoch`` is the last leader epoch that the log and the records have in common. In the log it
-    ends at offset ``end``.
+    ``epoch`` is the last leader epoch that the log and the records have in common. In the log, this
+    epoch ends at offset ``end``.
     """
     return OffsetGone(
         source.at,
@@ -253,9 +253,10 @@ class Locator:
             start(self._find_leaders()).then(self._searched)
 
     def compare(self, sources: Sequence[SourcePartition]) -> None:
-        """Compare the logs with the records read. The partitions are not fetched until then.
+        """Compare the logs with the records that were read from them.
 
-        It is needed for brokers without Fetch version 12, which do not compare the logs themselves.
+        The partitions are not fetched until the comparison has ended. Brokers with Fetch version 12
+        compare the logs themselves, so only older brokers need this call.
         """
         for source in sources:
             source.resting = True

@@ -172,7 +172,7 @@ def unread_markers(
     marked: Mapping[str, ProducerIdentity],
     partitions: Set[TopicPartition],
 ) -> dict[TopicPartition, HeadraceError]:
-    """Read partitions from ``ends`` on; return errors of those in which a marker is missing."""
+    """Read partitions from ``ends`` on; return the errors of partitions that lack a marker."""
     failed: dict[TopicPartition, HeadraceError] = {}
     for at in sorted(partitions):
         awaited = {

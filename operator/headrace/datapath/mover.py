@@ -137,7 +137,10 @@ class BatchLane:
             self._state.end_lease()
 
     def run_once(self) -> int:
-        """Copy in the loop's thread for ``LEASE_S``; return the number of records sent since."""
+        """Let the loop's thread copy for another ``LEASE_S``.
+
+        Return the number of records that were sent since the last call.
+        """
         self.poll()
         if self._state.lease(self._loop.now_s()):
             self._post(self._pipeline.reader.wake)

@@ -119,7 +119,7 @@ class Passing:
             found: Fetched batches, joined batches and spans.
             response: Response that contains them.
             changes: Changes of the flow to the topic's batches.
-            singly: Whether Python joins no batches.
+            singly: Whether each batch is copied by itself. Otherwise Python joins small batches.
 
         Raises:
             CorruptBatch: A batch is damaged. Earlier batches were sent.

@@ -272,9 +272,9 @@ class PartitionQueue:
     def is_believed(self, entry: Entry) -> bool:
         """Return whether the offset in the response for the first batch is believed.
 
-        No checksum covers it. An unexpected offset is believed if a second response also contains
-        it. Otherwise the batch is sent again: a broker answers a repetition with the offset at
-        which it appended the batch.
+        No checksum covers the offset. An unexpected offset is believed if a second response also
+        contains it. Otherwise the batch is sent again: a broker answers a repetition with the
+        offset at which it appended the batch.
         """
         if entry.base_offset in (self.end, self.doubted):
             self.doubted = None

@@ -95,7 +95,10 @@ class ProgressLog:
         self._stored_ms: dict[ProgressKey, int] = {}
         self._undecided = Undecided()
         self._noted: dict[ProgressKey, int] = {}
-        """Offset of the last record or tombstone that counts, by key."""
+        """Highest offset of each key's records, including tombstones.
+
+        Unreadable records and records of undecided or aborted transactions are left out.
+        """
         self._decided_s = -inf
         self._read: dict[int, int] = {}
         self.was_read = False
@@ -505,9 +508,10 @@ class ProgressLog:
     def _count(
         self, key: ProgressKey, progress: Progress | None, time_ms: int, offset: int
     ) -> bool:
-        """Return whether progress belongs to the current owner, by its epoch.
+        """Put progress into the table, unless it has a lower epoch than the progress there.
 
-        A frozen owner that resumes may write after the next owner.
+        Return True if the table has it. An earlier owner that was frozen and resumes may store
+        progress after the next owner.
         """
         self._noted[key] = max(offset, self._noted.get(key, -1))
         self._unreadable.pop(key, None)

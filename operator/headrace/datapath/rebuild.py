@@ -150,7 +150,7 @@ def rebuilt(
 def halves(outgoing: Outgoing) -> list[Outgoing]:
     """Split a batch, which the target rejected as too large, into two.
 
-    It must have more than one record. The new batches have their own memory.
+    The batch must have more than one record. The new batches have their own memory.
 
     Raises:
         CorruptBatch: The batch is damaged.

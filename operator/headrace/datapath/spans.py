@@ -108,7 +108,10 @@ class Sending(Protocol):
 
 
 class Acknowledged(Protocol):
-    """Receiver of acknowledged batches, in the order of ``append`` for each partition."""
+    """Receiver of acknowledged batches.
+
+    It is called in the order in which the batches of a partition were appended.
+    """
 
     def __call__(self, at: TopicPartition, outgoing: Outgoing, base_offset: int) -> None:
         """Receive a batch that all in-sync replicas of the target have appended.
@@ -271,7 +274,7 @@ class Span:
         self.release(1)
 
     def release(self, rows: int) -> None:
-        """Release rows, given by their number, and the memory with the last row."""
+        """Release this number of rows. When the last row is released, the memory is released."""
         self.held -= rows
         if not self.held:
             self.data = memoryview(b"")

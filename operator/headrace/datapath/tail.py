@@ -87,7 +87,7 @@ class Tail:
     ) -> None:
         """Create a tail; ``patience_s`` is the maximum time without records or a response.
 
-        Delays of a quota, which brokers announce, do not count.
+        Delays that brokers announce because of a quota do not count.
         """
         self._cluster, self._at, self._start, self._offset = cluster, at, offset, offset
         self._patience_s = patience_s
@@ -100,10 +100,13 @@ class Tail:
     def of_target(self, writers: Set[int] = frozenset()) -> Iterator[Record | Dropped | Marker]:
         """Yield all records and markers below the high watermark, without an end.
 
-        Records that are appended during the call are included. Aborted records of ``writers``,
-        which are producer ids, become ``Dropped``. Their open transactions, and everything after
-        them, are yielded once they have ended, because a fence's marker ends them. Open
-        transactions of other producers are not awaited.
+        Records that are appended during the call are included. Aborted records of ``writers``
+        become ``Dropped``. An open transaction of a writer, and everything after it, is yielded
+        only after the transaction has ended. A fence's marker ends it. Open transactions of other
+        producers are not awaited.
+
+        Args:
+            writers: Producer ids of the writers to fence.
 
         Raises:
             Retriable: Nothing arrives in time.

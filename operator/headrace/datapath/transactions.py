@@ -105,10 +105,15 @@ def not_acknowledged(target: str) -> Retriable:
 def not_visible(
     ends: Mapping[TopicPartition, int], stable: Mapping[TopicPartition, int]
 ) -> dict[TopicPartition, int]:
-    """Return the committed ends that read-committed consumers have not reached.
+    """Return the ends of committed records that are above the last stable offset.
 
-    ``stable`` contains the known last stable offsets. Brokers lose the marker of a partition
-    without a leader. If a marker is missing, the next abort would drop committed records.
+    The commit marker is missing in these partitions. Either it is not yet written, or the brokers
+    lost it because the partition had no leader. Without the marker, read-committed consumers cannot
+    read the records, and the next abort would drop them.
+
+    Args:
+        ends: End of the committed records of each partition.
+        stable: Last stable offset of each partition, if it is known.
     """
     return {at: end for at, end in ends.items() if stable.get(at, -1) < end}
 

@@ -57,9 +57,9 @@ class BatchComparison(StrEnum):
 def compared(sent: Batch, base_offset: int, stored: Sequence[Batch]) -> tuple[BatchComparison, str]:
     """Compare a sent batch with the target's batches; return the result and the reason.
 
-    ``stored`` contains the target's batches from ``base_offset`` on, where it appended ``sent``. A
-    target may compress records again and set its own timestamps. In that case records are compared
-    instead of bytes.
+    ``stored`` contains the target's batches from ``base_offset`` on. ``base_offset`` is the offset
+    at which the target appended ``sent``. A target may compress records again and set its own
+    timestamps. In that case records are compared instead of bytes.
     """
     if not stored:
         return BatchComparison.NOT_READ, "the target does not hold these offsets any more"

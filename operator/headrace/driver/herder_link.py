@@ -57,7 +57,10 @@ def _raise_error(answer: Mapping[str, Any]) -> None:
 
 
 class HerderLink:
-    """The driver's end of the connection, and ``Herder`` of its Workers. Thread-safe."""
+    """The driver's end of the connection to the herder. Thread-safe.
+
+    The driver's Workers use this object as their ``Herder``.
+    """
 
     def __init__(
         self, line: socket.socket, on_event: Callable[[Event], None], on_closed: Callable[[], None]

@@ -82,10 +82,11 @@ class EpochFence:
     async def raise_in_time(
         self, type: TaskType, epoch: int, tasks: Iterable[ReplicationTask]
     ) -> None:
-        """Raise the epochs of tasks while the split does not change.
+        """Raise the epochs of all tasks, if the split of partitions over tasks stays the same.
 
-        One task is written now. An earlier connector reads before it writes, and therefore finds
-        the later epoch. The other tasks follow in the background. Raise errors as ``raise_now``.
+        Only one task is written before this call returns. That is enough, because an earlier
+        connector reads the tasks before it writes, and then finds the higher epoch. The other tasks
+        are written in the background. Raise ``TaskConflict`` if there is a later connector.
         """
         lower = _lower(tasks, epoch)
         await self.raise_now(type, epoch, lower[:1])
@@ -93,9 +94,9 @@ class EpochFence:
             self._in_time[type] = asyncio.create_task(self._raise_rest(epoch, lower[1:]))
 
     async def end(self) -> None:
-        """Stop raising epochs, before the client is closed.
+        """Stop raising epochs in the background. Call this method before the client is closed.
 
-        The next connector raises the others.
+        The next connector raises the epochs of the remaining tasks.
         """
         running = list(self._in_time.values())
         self._in_time.clear()

@@ -37,10 +37,19 @@ def spawn(
 ) -> subprocess.Popen[bytes]:
     """Start ``command`` without input, in its own session, so that Ctrl-C does not reach it.
 
-    The child receives the signal ``at_parents_death`` when this process ends for any reason. With
-    None, the child outlives this process. Any thread may call this function. If the command cannot
-    be executed, the child exits with code 127, as in a shell. With None, ``OSError`` is raised, as
-    by ``subprocess.Popen``.
+    Any thread may call this function.
+
+    Args:
+        command: Program and arguments. If the program cannot be executed, the child exits with code
+            127, as in a shell.
+        at_parents_death: Signal that the child receives when this process ends for any reason. With
+            None, the child outlives this process. If the program cannot be executed, ``OSError`` is
+            then raised.
+        stdout: As for ``subprocess.Popen``.
+        stderr: As for ``subprocess.Popen``.
+        env: As for ``subprocess.Popen``.
+        cwd: As for ``subprocess.Popen``.
+        pass_fds: As for ``subprocess.Popen``.
     """
     argv = [os.fspath(part) for part in command]
     if at_parents_death is not None:

@@ -146,7 +146,10 @@ class LeaseObserver:
         return watched is not None and watched.expired
 
     def renewed(self, name: Name) -> bool:
-        """Return True if a Lease was renewed since the observation began. Its holder lives."""
+        """Return True if a Lease was renewed since the observation began.
+
+        A renewal proves that the holder of the Lease is alive.
+        """
         watched = self._watched.get(name)
         return watched is not None and watched.renewed
 

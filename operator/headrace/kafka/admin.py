@@ -316,7 +316,8 @@ class ProducerAdmin(ClusterAdmin):
         """Return the producers of each partition that answers.
 
         Brokers do not know producers without a producer id. If no partition answers, raise an
-        error, which is ``Fatal`` before Kafka 2.8 and without permission to read the topics.
+        error. The error is ``Fatal`` if the brokers are older than Kafka 2.8, or if the permission
+        to read the topics is missing.
         """
 
         async def ask(

@@ -85,7 +85,10 @@ class LoadTail:
 
     @property
     def ended(self) -> bool:
-        """True if the load has ended with or without a manifest, or its producers have ended."""
+        """True if the journal contains the load's manifest or failure, or the producers are silent.
+
+        Producers that report nothing for ``_IDLE_TIMEOUT_S`` count as ended.
+        """
         reported_s = self._reported_s
         silent = reported_s is not None and time.monotonic() - reported_s > _IDLE_TIMEOUT_S
         return self._has_ended or silent

@@ -79,8 +79,8 @@ def weights(
 ) -> dict[TaskId, TaskInfo]:
     """Return the weight and the racks of each unit.
 
-    While no rate is known, all stateful units have the same weight. Units without a weight could
-    all be assigned to one driver.
+    While no rate is known, all stateful units have the same weight. With weights of 0, an assignor
+    could assign all of them to one driver.
     """
     rates = {id: measured(id) for id in ids}
     if not any(rates.values()):

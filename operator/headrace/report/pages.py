@@ -217,7 +217,7 @@ _NOTHING = "-"
 
 @dataclass(frozen=True)
 class Row:
-    """Row of a table, with one figure of all results."""
+    """Row of a table: one quantity, with its value in each result."""
 
     title: str
     cells: tuple[str, ...]

@@ -33,8 +33,9 @@ async def serve(
     """Serve probes and metrics, and yield the port.
 
     ``/healthz`` and ``/readyz`` return 200 if there are no problems, otherwise 503 and a list of
-    them. ``/metrics`` returns the metrics of ``registry`` in the requested format. They are
-    collected in a thread. Any response shows that the event loop runs.
+    the problems. The event loop creates these responses, so any response proves that the loop is
+    not blocked. ``/metrics`` returns the metrics of ``registry`` in the requested format. A thread
+    collects the metrics.
 
     Args:
         host: Address to listen on, or None for all addresses.

@@ -22,7 +22,8 @@ PACKAGES_DOWNLOAD = 600 * MB
 ENVIRONMENT = 3_400 * MB
 """Maximum size of the environment while it is installed.
 
-1.0 GB remains. PySpark's source, its build and its wheel need 2.4 GB during the installation.
+PySpark's source, its build and its wheel need 2.4 GB only during the installation. The installed
+environment has a size of 1.0 GB.
 """
 PIP_CACHE = 1 * GB
 """Size of pip's cache, with the downloads and PySpark's wheel (451 MB)."""

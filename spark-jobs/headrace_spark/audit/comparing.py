@@ -55,7 +55,10 @@ _MAX_PAST_BLOCKS, _FEWEST_PAST_BLOCKS = 1_000, 10
 """Limits of the number of stored blocks of one side of a partition. 1,000 blocks take 80 KB."""
 _ATTEMPTS = 3
 _EDGE = 100
-"""Number of offsets at each end of a partition whose timestamps define its topic's blocks."""
+"""Number of offsets that are read at each end of every partition of a topic.
+
+The timestamps of their records define the time range of the topic's blocks.
+"""
 _DAY_MS = 86_400_000
 
 
@@ -76,7 +79,10 @@ class Found:
     source: Mapping[str, Totals]
     target: Mapping[str, Totals]
     lag: int
-    """Number of offsets that the source received during the audit."""
+    """Number of offsets that the source appended after its frontier was fixed.
+
+    Their records may be missing on the target.
+    """
     after_frontier: int
     """Number of source records that the target lacks, but was not required to have."""
     stamped: frozenset[str]
@@ -102,7 +108,9 @@ def compare(
     *,
     known: Mapping[SourcePartition, AuditedPartition] | None = None,
 ) -> Found:
-    """Compare the topics on both clusters, with ``known`` from a stored frontier on.
+    """Compare the topics on both clusters.
+
+    Partitions in ``known`` are compared from their stored frontier on.
 
     If retention deletes records during the comparison, these records are excluded, and the rest is
     compared again. Raise ``GaveUp`` if a topic was replaced or truncated, or if retention deletes

@@ -47,9 +47,9 @@ _PARTS = (_Part(RecordPart.KEY, "key"), _Part(RecordPart.VALUE, "value"))
 
 
 def check_schemas(spark: SparkSession, run: MirrorTestRun, target: AuditedSide) -> SchemaCheck:
-    """Read the target again, and ask its registry for each schema id.
+    """Read the target again, and request the schema of each id in its records from the registry.
 
-    If the registry does not answer, the result says so.
+    If the registry does not respond, the result contains the error.
     """
     audit = run.test.spec.audit
     assert audit is not None
@@ -77,7 +77,7 @@ def check_schemas(spark: SparkSession, run: MirrorTestRun, target: AuditedSide) 
 
 
 def schema_uses(records: DataFrame, parts: Iterable[RecordPart]) -> list[SchemaUse]:
-    """Return the schema ids of records of Spark's Kafka source, at most one more than the limit."""
+    """Return the schema ids in records of Spark's Kafka source, at most ``_MAX_USES`` + 1."""
     wanted = [part for part in _PARTS if part.name in set(parts)]
     used = F.array(
         *(

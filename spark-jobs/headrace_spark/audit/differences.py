@@ -122,9 +122,10 @@ class BlockComparison:
 def compare_blocks(
     source: Iterable[AuditBlock], target: Iterable[AuditBlock], most_records: int
 ) -> BlockComparison:
-    """Compare the blocks of both sides.
+    """Compare the sums of the blocks of both sides.
 
-    At most ``most_records`` records of both sides are to be read afterwards.
+    The caller reads the records of the differing blocks. To limit that work, the differing blocks
+    contain at most ``most_records`` records of both sides together.
     """
     here, there = ({block.key: block for block in side} for side in (source, target))
     differing = set(here.keys() ^ there.keys())
@@ -205,7 +206,7 @@ def _beside(side: Mapping[Key, AuditBlock], agreed: Set[Key], differing: Set[Key
 def spans(
     keys: Iterable[Key], side: Mapping[Key, AuditBlock]
 ) -> Iterator[tuple[Lane, tuple[int, int]]]:
-    """Yield the range of offsets, without its end, that contains all blocks of each lane."""
+    """Yield the first offset and the end offset of each lane's blocks in ``keys``."""
     found: dict[Lane, tuple[int, int]] = {}
     for key in keys:
         if key in side:
@@ -418,7 +419,10 @@ _place = attrgetter("origin")
 def _others(
     what: Collection[str], lane: Callable[[HashedRecord], Lane]
 ) -> Callable[[HashedRecord], Hashable]:
-    """Return a function that returns a record's lane and the parts that must not differ."""
+    """Return a function that returns a record's lane and all its parts except ``what``.
+
+    A copy that differs from its original only in the parts ``what`` has the same result.
+    """
     fields = [name for name in _FIELDS if name.removesuffix("_ms") not in what]
     return lambda record: (lane(record), *(getattr(record, name) for name in fields))
 
@@ -447,7 +451,7 @@ def _first_common(
 def _out_of_order(
     pairs: Iterable[tuple[HashedRecord, HashedRecord]], agreed: Mapping[Lane, Sequence[Agreed]]
 ) -> list[RecordDifference]:
-    """Return the smallest set of records to move to restore the source's order.
+    """Return the smallest set of records that must be moved to restore the source's order.
 
     These are the records outside a longest common subsequence of both sides, for each partition.
     """

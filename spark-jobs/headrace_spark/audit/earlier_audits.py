@@ -30,7 +30,7 @@ class PastBlock(NamedTuple):
 
     @property
     def sums(self) -> tuple[int, int, int]:
-        """Everything but the offsets."""
+        """All fields except the offsets."""
         return self[2:]
 
     def with_next(self, other: "PastBlock") -> "PastBlock":
@@ -47,10 +47,11 @@ class PastBlock(NamedTuple):
 def settled(
     source: Iterable[AuditBlock], target: Iterable[AuditBlock], frontier: int
 ) -> tuple[list[AuditBlock], list[AuditBlock]]:
-    """Return the longest beginning of a partition after which the next audit can continue.
+    """Return the first blocks of a partition that the next audit need not compare again.
 
-    On both sides, its blocks are before all other blocks. All its source records are before the
-    frontier. No other record of either side therefore has its counterpart in this beginning.
+    On both sides, the returned blocks are before all other blocks. Their source records are before
+    the frontier. Therefore no record outside these blocks has its counterpart in them. As many
+    blocks as possible are returned.
     """
     ours = sorted(source, key=lambda block: block.first)
     there = {block.number: block for block in target}
@@ -106,7 +107,11 @@ def unite_neighbours(blocks: Sequence[PastBlock], limit: int) -> list[PastBlock]
 
 
 def chosen(blocks: Sequence[PastBlock], dice: random.Random, *, full: bool) -> Sequence[PastBlock]:
-    """Return the consecutive blocks to check again: all, or a random hundredth, at least one."""
+    """Return the consecutive blocks to check again.
+
+    With ``full``, these are all blocks. Otherwise they are a hundredth of the blocks at a random
+    position, and at least one block.
+    """
     count = len(blocks) if full else min(len(blocks), max(1, round(len(blocks) / _SAMPLE)))
     first = dice.randint(0, len(blocks) - count)
     return blocks[first : first + count]

@@ -77,7 +77,7 @@ def _utf8(text: str) -> Column:
 def without_copy(
     source: Iterable[HashedRecord], target: Iterable[HashedRecord]
 ) -> list[HashedRecord]:
-    """Return the source records of which the target has fewer equal records."""
+    """Return the source records whose content occurs less often on the target."""
     there = Counter(record.identity for record in target)
     here: dict[object, list[HashedRecord]] = {}
     for record in source:
@@ -97,11 +97,14 @@ def refused(
     names: Mapping[str, str],
     records: Sequence[HashedRecord],
 ) -> Set[Origin]:
-    """Return the positions of those source records that the target refused, as the flow stored.
+    """Return the positions of source records that the target refused, according to the flow.
+
+    The flow stores refused records as dead letters, or as skipped offsets in its progress.
 
     Args:
         spark: Session to use.
-        run: The run. Its flow skips records or writes dead letters, or nothing is returned.
+        run: The run. If its flow neither skips records nor writes dead letters, the result is
+            empty.
         ids: Ids of the source's topics.
         names: Topic names on the source, by the names on the target.
         records: Source records without a copy.

@@ -59,8 +59,8 @@ def judged(run: MirrorTestRun, spark: SparkSession | None = None) -> Result:
 
     Raises:
         InvalidSpec: No topic matches, or source and target are one cluster.
-        GaveUp: A topic may not be read, the frontier cannot be read, or records were deleted
-            before they were compared. Errors of Spark are also raised.
+        GaveUp: The permission to read a topic is missing, the frontier cannot be read, or records
+            were deleted before they were compared. Errors of Spark are also raised.
     """
     phases, started_ms = Phases(), now_ms()
     source, target = (PatientAdmin(side) for side in (run.source, run.target))

@@ -84,11 +84,12 @@ def fix(
     on_wait: Callable[[], None],
     known: Mapping[SourcePartition, AuditedPartition] = MappingProxyType({}),
 ) -> Ranges:
-    """Fix the offsets to compare, once the target has as many as the source had at the beginning.
+    """Wait until the target has caught up with the source, and fix the offsets to compare.
 
-    First the frontier of the source is fixed, then the end of the target, then the end of the
-    source. The source range therefore contains the originals of all target records. Waiting ends
-    after ``settleSeconds``. Raise ``GaveUp`` if a topic was replaced or truncated.
+    First the frontier of the source is fixed. When each target topic has as many offsets as its
+    source topic had then, or after ``settleSeconds``, the end of the target is fixed. The end of
+    the source is fixed last. The source range therefore contains the originals of all target
+    records. Raise ``GaveUp`` if a topic was replaced or truncated.
 
     Partitions with a ``known`` frontier begin there, unless a topic was created again since.
     Compacted topics are always compared from the first record.
@@ -162,7 +163,7 @@ def _begun_again(
     target_ids: Mapping[str, str],
     known: Mapping[SourcePartition, AuditedPartition],
 ) -> frozenset[str]:
-    """Return the topics of which one side was created again, or deleted, since its frontier."""
+    """Return topics that were created again or deleted after their frontier was stored."""
     copies = {topic.source: topic.target for topic in topics}
     return frozenset(
         name

@@ -68,7 +68,8 @@ def read(
 ) -> DataFrame:
     """Read the committed records of a range, with the columns of ``hashed``.
 
-    If a flow changes records, these are the records that it copies, with their copies' headers.
+    If a flow changes records, only the records that the flow copies are returned. They have the
+    headers of their copies.
     """
     records = copied(raw(spark, cluster, offset_range), changes)
     return hashed(records, offset_range.source_names, stamped)

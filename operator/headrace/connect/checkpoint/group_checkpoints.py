@@ -46,9 +46,9 @@ class GroupApplier:
     """Application of checkpoints to the target's groups. Not thread-safe.
 
     Groups are set as in MirrorMaker 2 (KIP-545), except that headrace does not move a group for
-    which a consumer of the target has committed. An offset after the end of the target's log is not
-    a consumer's. The target rejects the commit if the group has
-    active members. The start offset of a share group is set before its first use (KIP-932).
+    which a consumer of the target has committed. No consumer commits an offset after the end of the
+    target's log, so headrace replaces such an offset. The target rejects the commit if the group
+    has active members. The start offset of a share group is set before its first use (KIP-932).
     """
 
     def __init__(self, target: Admin) -> None:
@@ -252,9 +252,9 @@ class GroupCheckpoints:
         self._count_unread()
 
     def read_again(self, groups: Iterable[str]) -> dict[GroupPartition, Committed | None]:
-        """Read as ``read`` does, but let only the offsets wait that changed since the last read.
+        """Read the groups again, and return the earlier value of each changed offset.
 
-        Return the earlier offsets of these positions.
+        The value is None for a new offset. Only changed offsets then wait for a checkpoint.
         """
         before = self._committed
         self._read(groups)

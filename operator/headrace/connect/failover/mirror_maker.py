@@ -74,7 +74,8 @@ class MirrorMaker:
     def check_no_members(self) -> None:
         """Raise ``Fatal`` if the group of MirrorMaker 2's workers has members.
 
-        Check that first: a MirrorMaker 2 that runs may not have stored any offsets yet.
+        Check this before the offsets are read, because a running MirrorMaker 2 has possibly stored
+        no offsets yet.
         """
         target = self.context.target
         if target.has_members(self.group):

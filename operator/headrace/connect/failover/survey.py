@@ -181,8 +181,8 @@ def settle_groups(
     also moves back on the target, unless a consumer of the target has committed.
 
     A group without members may commit during the fail-over. Therefore the offsets are read again,
-    and changed ones are set. Return the commits that follow the last round. If groups have
-    committed since ``before``, wait for such commits.
+    and changed offsets are set, for a limited number of rounds. Return the commits that follow the
+    last round. Wait for late commits only if a group has committed after the offsets ``before``.
     """
     groups.read(_names(context))
     in_use = any(before.get(at, one.offset) != one.offset for at, one in groups.waiting.items())
@@ -291,7 +291,7 @@ def deny_writes(context: FlowContext, topics: Collection[str]) -> None:
 
 
 def allow_writes(context: FlowContext) -> frozenset[str]:
-    """Remove the denials that ``deny_writes`` added; return their topics. Raise as it does."""
+    """Remove the denials that ``deny_writes`` added; return their topics. Raise the same errors."""
     with _remembered(context) as added:
         if not added.exists():
             return frozenset()  # without permission to see the topic, nothing was denied

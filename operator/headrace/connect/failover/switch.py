@@ -178,7 +178,7 @@ def gaps(stored: Progress) -> tuple[Loss, ...]:
 
 
 def abort(context: FlowContext, switched: Mapping[TopicPartition, Progress]) -> None:
-    """Undo a switch, so that the flow may resume where it was.
+    """Undo a switch, so that the flow may resume at its stored offsets.
 
     A flow that runs claims a partition as soon as its switch is removed. Raise ``Retriable`` if a
     partition still has a switch.

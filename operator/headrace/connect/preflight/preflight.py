@@ -72,7 +72,8 @@ def check_policy(flow: ReplicationFlow) -> None:
 def loops(flows: Iterable[ReplicationFlow]) -> Iterator[tuple[ReplicationFlow, Field, str]]:
     """Yield flows whose topics return to them through other flows, by their patterns.
 
-    Each is yielded with the field that causes the loop, and a sentence. The policies must be known.
+    Each flow is yielded with the field that causes the loop, and a sentence. The policies must be
+    known.
     """
     running = [one for one in flows if one.spec.state is not FlowState.STOPPED and may_loop(one)]
     if ring := ring_of_patterns(running):

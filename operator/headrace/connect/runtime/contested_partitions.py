@@ -223,7 +223,7 @@ class Contested:
     def to_refresh(self) -> frozenset[TopicPartition]:
         """Return partitions whose progress must be stored although nothing was copied.
 
-        Otherwise the other owner would take an idle partition for one without an owner. The result
+        Otherwise the other owner would conclude that an idle partition has no owner. The result
         is empty until ``_REFRESH_S`` has passed.
         """
         now = self._clock.monotonic()

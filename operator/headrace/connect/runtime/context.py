@@ -171,7 +171,8 @@ class FlowContext:
     def change(self, flow: ReplicationFlow) -> None:
         """Apply a changed spec, except for the fields of ``read_at_start``.
 
-        Those fields need other clients. The annotation that resets partitions is applied also.
+        A change of these fields requires new clients. The annotation that resets partitions is also
+        applied.
         ``flow`` is replaced only if something changed.
         """
         if _followed(flow) != _followed(self.flow):

@@ -26,8 +26,8 @@ _HELD_S = 60.0
 class Reclaims:
     """Back-off of units whose ownership was lost. The first new claim is immediate.
 
-    Without it, two owners that take a unit from each other would repeat that as fast as the API
-    server responds. Times are monotonic seconds.
+    Without the back-off, two owners that take a unit from each other would repeat that as fast as
+    the API server responds. Times are monotonic seconds.
     """
 
     def __init__(self) -> None:

@@ -65,9 +65,9 @@ class Task(Protocol):
         ...
 
     def superseded(self, partitions: Set[TopicPartition]) -> bool:
-        """Return whether a user has removed the cause since the task failed, or may have.
+        """Return whether a user has possibly removed the cause of the task's failure.
 
-        That is the case if the flow, the partitions or a cluster changed.
+        That is the case if the flow, the partitions or a cluster changed since the failure.
 
         Any thread may call it.
         """

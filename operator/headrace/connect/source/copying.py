@@ -85,9 +85,9 @@ def settle(
 ) -> Restored:
     """Close a lane, and store the outcome of its records; return where partitions resume.
 
-    Queued records are dropped, and the outcome of sent records is awaited. Partitions that
-    ``failed`` or lost records are stored, but only a restore decides where they resume. Rejected
-    records are handled when everything before them is stored.
+    Queued records are dropped, and the outcome of sent records is awaited. The offsets of
+    partitions that ``failed`` or have lost records are also stored, but a restore decides where
+    these partitions resume. Rejected records are handled after everything before them is stored.
 
     Raises:
         OwnershipLost: Another driver owns the partitions, according to progress.
@@ -408,7 +408,8 @@ class Copying:
     def _may_be_replaced(self) -> bool:
         """Whether another driver may own the task while the target accepts batches of both drivers.
 
-        If the target fences this task, it rejects its batches instead, which the lane reports.
+        This is possible only if the target cannot fence this task. A target that has fenced a task
+        rejects its batches, and the lane reports that.
         """
         stalled = self._stalls_seen != self._context.stall_detector.stalls
         return stalled and any(one.writer is None for one in self._progress.starts.values())

@@ -81,7 +81,7 @@ class SourceEnds:
     def observe(self, state: State, paused: Set[TopicPartition]) -> State:
         """Return the state with the lag of unread partitions; request ends if that is due.
 
-        It also contains the time for which the target has acknowledged nothing.
+        The state also contains the time for which the target has acknowledged nothing.
         """
         held_up = self._held_up(state)
         state = {
@@ -277,7 +277,13 @@ class TopicCheck:
         self._asked: Starts = {}
 
     def check(self, starts: Starts) -> Checked:
-        """Compare the ids of topics; ``starts`` contains what is acknowledged now."""
+        """Compare the current topic ids with the ids for which the copies began.
+
+        The topics are described in the background. Most calls therefore return no results.
+
+        Args:
+            starts: Acknowledged offset of each partition, with the topic ids of its copy.
+        """
         if self._describing.due:
             self._describe(starts)
         if not self._describing.done:

@@ -33,7 +33,10 @@ class RecordErrors:
         self._not_answered: dict[TopicPartition, HeadraceError] = {}
 
     def others(self, problems: Iterable[Problem]) -> list[Problem]:
-        """Return the problems without rejected records, which ``answer`` handles after settling."""
+        """Return the problems that are not rejected records.
+
+        ``answer`` handles rejected records after the lane is settled.
+        """
         return [problem for problem in problems if not isinstance(problem.error, RecordRefused)]
 
     def copy_from(self, at: TopicPartition, start: Start) -> CopyFrom:
@@ -52,7 +55,8 @@ class RecordErrors:
     def answer(self, progress: TaskProgress) -> None:
         """Skip records that were rejected alone, or write them to the dead-letter topic.
 
-        Then store that. If the dead-letter topic rejects a record, its partition stops.
+        Then store that the record is done. If the dead-letter topic rejects a record, the record's
+        partition stops.
         """
         refused, self._refused = self._refused, {}
         for at, error in sorted(refused.items()):

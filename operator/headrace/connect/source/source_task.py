@@ -39,7 +39,10 @@ class Standby:
         self._asking.put_off(_FIRST_S * random.uniform(0.5, 1.0))
 
     def advance(self) -> bool:
-        """Start due requests, and create clients once brokers respond; return whether they do."""
+        """Start due requests, and create clients once brokers respond.
+
+        Return whether brokers respond.
+        """
         if self._asking.due:
             has_lane = self._copying.lane is not None
             self._asking.start(partial(self._warm_up, self._copying.partitions, has_lane))

@@ -248,7 +248,10 @@ def _not_fencing(fencing: Fencing) -> str:
 
 
 def _unfenced(start: Start, stored: Progress | None, now_ms: int, not_fencing: str) -> Start:
-    """Add earlier owners that may still append, each for an hour after its ownership."""
+    """Return the start with the earlier owners that may still append.
+
+    An earlier owner is listed for an hour after its ownership has ended.
+    """
     if start.writer is None:
         start = start._replace(doubt=not_fencing)
     if stored is None:
@@ -270,10 +273,10 @@ def _unfenced(start: Start, stored: Progress | None, now_ms: int, not_fencing: s
 def end_open_transactions(context: FlowContext, partitions: Set[TopicPartition]) -> None:
     """End the transactions of all owners that may write these partitions.
 
-    Afterwards their committed progress is read, and other progress never counts. The call must
-    follow the claim of the unit, and precede the claim in progress: a commit of an earlier owner
-    after that does not count. A comparison of the target's last records cannot replace this call,
-    because the source may have been compacted.
+    Afterwards the committed progress of these transactions is read. Progress that was not committed
+    never counts. Call this function after the claim of the unit and before the claim in progress. A
+    commit of an earlier owner after the claim in progress does not count. A comparison of the
+    target's last records cannot replace this call, because the source may have been compacted.
 
     Raises:
         Retriable: The target does not respond.

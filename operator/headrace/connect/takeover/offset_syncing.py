@@ -71,7 +71,7 @@ class OffsetSyncing:
     def enabled(self) -> bool:
         """Whether the flow writes offset syncs.
 
-        It does if it has checkpoints, and if offsets are not preserved.
+        Offset syncs are needed only for checkpoints of copies whose offsets differ from the source.
         """
         return self._context.spec.checkpoints.enabled and not self._context.preserved
 
@@ -83,8 +83,9 @@ class OffsetSyncing:
     def opened(self, starts: Mapping[TopicPartition, Start]) -> None:
         """Record that a lane now copies these partitions.
 
-        Records between their earlier pairs and the new lane's pairs are unknown. The earlier pairs
-        are written unless this instance has written them.
+        The new lane's pairs do not continue the partitions' earlier pairs, because the offsets
+        between them are unknown. The earlier pairs are written unless this instance has written
+        them.
         """
         with self._taking:
             for at, start in starts.items():

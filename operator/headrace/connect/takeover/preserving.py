@@ -182,7 +182,7 @@ class Copy(NamedTuple):
 
     @property
     def overtaken(self) -> bool:
-        """Whether the source has deleted all records of the copy, and the next one."""
+        """Whether the source has deleted all records of the copy, and the next record to copy."""
         return self.end <= self.source_start
 
     @property

@@ -49,10 +49,17 @@ def not_copied_since(
 ) -> dict[TopicPartition, int]:
     """Return partitions whose source may have dropped tombstones after the stored offset.
 
-    The result contains the Unix time in ms at which that offset was stored. ``ends`` are the ends
-    of the source. A log cleaner drops a tombstone at the earliest ``delete.retention.ms`` after it
-    found it. A partition is therefore returned only if its progress is older, and if its next
-    record is not younger.
+    A log cleaner keeps a tombstone for at least ``delete.retention.ms``. A partition is therefore
+    returned only if its progress is older than this time, and if its next record is not younger
+    than this time.
+
+    Args:
+        context: The flow.
+        stored: Stored progress by partition of the source.
+        ends: End offsets of the source.
+
+    Returns:
+        Unix time in ms at which the offset of each returned partition was stored.
 
     Raises:
         Retriable: The source does not respond.
@@ -83,7 +90,7 @@ def not_copied_since(
 def _tombstones_kept_ms(context: FlowContext, topic: str) -> int | None:
     """Return how long the topic keeps tombstones, in ms.
 
-    Return None if it keeps them forever, or if the settings may not be read.
+    Return None if it keeps them forever, or if the permission to read the settings is missing.
     """
     try:
         config = context.source.topic_config(topic)
@@ -130,7 +137,7 @@ def restore(
     stored progress does not match the clusters, ``spec.onDataLoss`` decides. Stored progress does
     not count if a later reset is requested. A mover that can fence earlier writers resumes after
     their records. Another mover resumes at the stored offsets. Partitions without a leader are
-    returned as put off.
+    returned in ``put_off``.
 
     Args:
         context: The flow.

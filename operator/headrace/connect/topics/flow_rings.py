@@ -52,8 +52,8 @@ class SourceAncestry:
     def read(self, topics: Iterable[str]) -> None:
         """Read what was stored since the last call. ``topics`` are all topics of the source.
 
-        A topic that the flow may not read is left out, and is added to ``unread``. If a topic was
-        read before and cannot be read now, it is added too, and its earlier records count.
+        A topic without the permission to read it is left out, and is added to ``unread``. A topic
+        that was read before and cannot be read now is also added, and its earlier records count.
 
         Raises:
             Retriable: A topic that was not read before cannot be read now.
@@ -143,7 +143,7 @@ def judged(
 
     Topics that are failed over are left out, because they are not copied. The result is empty for a
     flow with a record filter, which may end a ring. ``stored`` are the flow's hops so far. A topic
-    without one is the youngest.
+    without a hop counts as the youngest.
     """
     spec = context.spec
     if spec.record_filter is not None:

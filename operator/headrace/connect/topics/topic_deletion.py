@@ -195,9 +195,10 @@ class DeletedTopics:
 
 
 def existing_or_unauthorized(context: FlowContext, topics: Set[str]) -> Mapping[str, Topic | None]:
-    """Return the topics that exist on the source; None for topics that the flow may not describe.
+    """Return the topics that exist on the source.
 
-    A missing topic is requested again, after a check that no foreign broker responds.
+    The value is None for a topic without the permission to describe it. A missing topic is
+    requested again, after a check that no foreign broker responds.
     """
     present = _described(context.source, topics)
     if absent := set(topics) - present.keys():

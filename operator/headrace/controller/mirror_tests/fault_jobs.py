@@ -225,7 +225,7 @@ def build_access(run: TestRun) -> list[Object]:
 
 
 def _beside_the_load(run: TestRun, stage: Stage, role: FixedRole | None) -> list[Object]:
-    """Return a stage's account and binding. Empty if the run does not have the stage or role."""
+    """Return a stage's account and binding. The result is empty without the stage or role."""
     if stage not in run.stages or role is None:
         return []
     about = metadata(run, run.part(stage))

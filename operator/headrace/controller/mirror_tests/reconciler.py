@@ -225,7 +225,7 @@ class MirrorTestReconciler:
             return _TRY_AGAIN_S
 
     async def _clean_up(self, test: MirrorTest) -> float | None:
-        """Delete the Jobs and pods of a test with a verdict, and after its time also the test."""
+        """Delete the Jobs and pods of a test with a verdict. If the test has expired, delete it."""
         step, namespace = next_decision(RunFacts(test, _now())), test.metadata.namespace
         if step.expired:
             is_run = any(
@@ -245,7 +245,7 @@ class MirrorTestReconciler:
     async def _answer(self, test: MirrorTest, asked: Request) -> None:
         """Write the answer to a request to kill the operator.
 
-        Exit if the request is for this one.
+        After the answer to ``DIE``, exit the process.
         """
         answers = {
             Request.DIE: self._identity,

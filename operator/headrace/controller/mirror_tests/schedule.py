@@ -54,10 +54,10 @@ class Scheduled:
 def next_scheduled(test: MirrorTest, runs: Iterable[MirrorTest], now: datetime) -> Scheduled:
     """Decide by the wall clock what to do for a test with a schedule.
 
-    A clock that jumps ahead causes a single run, and a last run in the future delays no run. If
-    several runs were missed, only the latest is started, unless it is later than
-    ``startingDeadlineSeconds``. ``concurrencyPolicy`` decides about a run that is due while another
-    one is in progress. Raise ``InvalidSpec`` for an invalid schedule.
+    If several runs were missed, or if the clock jumped ahead, only the latest run is started. It is
+    not started if ``startingDeadlineSeconds`` have passed since its time. A last run in the future,
+    after the clock was set back, does not delay the next run. ``concurrencyPolicy`` decides about a
+    run that is due while another one is in progress. Raise ``InvalidSpec`` for an invalid schedule.
     """
     spec = test.spec
     runs = sorted(runs, key=lambda run: (run.metadata.creation_timestamp or now, run.metadata.name))

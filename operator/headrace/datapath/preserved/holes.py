@@ -1,8 +1,9 @@
 """Holes between batches, which are filled by aborted transactions.
 
-Holes of several partitions share transactions. A hole of several offsets gets the markers of
-several transactional ids at the same time, or empty records before a marker (``offsets.holes:
-AbortedFillers``).
+An aborted transaction writes one marker to each of its partitions, and a marker fills one offset.
+Holes of several partitions share transactions. Several transactional ids fill several offsets of a
+hole at the same time. With ``offsets.holes: AbortedFillers``, a transaction fills many offsets with
+empty records before its marker.
 """
 
 import time
@@ -309,7 +310,7 @@ class Holes:
     async def _grown(self) -> dict[TopicPartition, HeadraceError]:
         """Return partitions with a closer to which an earlier owner has appended data.
 
-        Those data are at their correct offsets, but a marker would not be.
+        The earlier owner's data are at their correct offsets. A marker after them would not be.
         """
         closing = {at: one.hole.first for at, one in self._open.items() if one.closer is not None}
         if not closing:
@@ -373,7 +374,8 @@ class Holes:
     async def _read(self, done: dict[TopicPartition, Hole]) -> None:
         """Wait until the high watermarks have passed the markers, and report the holes as filled.
 
-        A coordinator's response does not guarantee a marker, and a leader may lose its log's end.
+        A coordinator's response does not guarantee that the markers are written, and a leader may
+        lose the end of its log.
         """
         loop = self._cluster.loop
         deadline_s = loop.now_s() + _READ_TIMEOUT_S

@@ -177,14 +177,14 @@ class Closer(NamedTuple):
     """Producer identity whose first marker fences the data that earlier owners have sent.
 
     A partition in which this epoch exists is fenced already: either the coordinator has ended an
-    earlier transaction there with this epoch, or no earlier owner used the id. Such a partition
-    must get no second marker. After it, the broker would expect the next sequence of data instead
-    of 0.
+    earlier transaction there with this epoch, or no earlier owner used the id. A fenced partition
+    must get no second marker. After a second marker, the broker would expect the next sequence of
+    data instead of 0.
     """
 
     transactional_id: str
     identity: ProducerIdentity
-    """Producer id of the data, in an epoch that no earlier owner has used."""
+    """Producer id with which data is written, and a producer epoch that no earlier owner used."""
 
 
 @dataclass(frozen=True)
@@ -220,8 +220,8 @@ async def identified(target: ClusterClient, name: str) -> TaskProducers:
 async def data_producer(target: ClusterClient, data_id: str) -> int:
     """Return the producer id for data of partitions that were never written.
 
-    It is the same for all callers within a week (``transactional.id.expiration.ms``). A partition
-    keeps its producer id permanently, because its progress stores it.
+    The id is the same for all callers within a week (``transactional.id.expiration.ms``). A
+    partition keeps its producer id permanently, because its progress stores the id.
     """
     return (await new_epoch(target, data_id)).producer_id
 
@@ -257,7 +257,8 @@ class Openings:
     def current(self, name: str) -> OwnerProducer | None:
         """Return the writer of an open lane with this transactional id, or None.
 
-        With a new epoch, the lane could no longer fill holes.
+        A takeover must not give this writer a new epoch, because the open lane could then no longer
+        fill holes.
         """
         with self._lock:
             return next((one for one in self._used if one.transactional_id == name), None)
