@@ -99,6 +99,8 @@ def test_a_flow_copies_each_record_once_and_a_killed_driver_loses_nothing(  # no
         )
         assert run.stop() == 0, run.output
 
+    assert "event=copying" in run.output
+    assert "an answer was damaged" not in run.output
     found = compare(read(spec(east), loaded), read(spec(west), f"east.{loaded}"))
     assert found == Comparison(missing=0, repeated=0, in_order=True)
     assert read(spec(west), f"east.{mixed}") == read(spec(east), mixed)

@@ -221,15 +221,20 @@ def call(request: Any, response: type[A], *, without: Collection[str] = ()) -> C
                 message = read_whole(answered, frame.view, place, api_name(key))
             finally:
                 frame.release()
-            return message if answered is response else converted(message, response)
+            # Kafka 2.4 sends 0 in a field of Metadata that newer versions lack.
+            return message if answered is response else converted(message, response, without=None)
 
         return Encoded(version, (buffer.getvalue(),), read)
 
     return Call(key, newest, encode)
 
 
-def converted(message: Any, schema: Callable[..., A], *, without: Collection[str] = ()) -> A:
-    """Convert a message to another version of its schema."""
+def converted(message: Any, schema: Callable[..., A], *, without: Collection[str] | None = ()) -> A:
+    """Convert a message to another version of its schema.
+
+    Raise ``TypeError`` if the version lacks a field whose value is not the default, and ``without``
+    does not name the field. None allows all fields to be omitted.
+    """
     values: dict[str, Any] = {}
     old: Any = type(message)
     new: Any = schema
@@ -243,7 +248,9 @@ def converted(message: Any, schema: Callable[..., A], *, without: Collection[str
         else:
             values[name] = getattr(message, name, empty)
     for name, default in _dropped(old, new):
-        if name not in without and getattr(message, name) not in (default, None):
+        if without is None or name in without:
+            continue
+        if getattr(message, name) not in (default, None):
             raise TypeError(f"{new.__name__} has no {name} in this version")
     return schema(**values)
 

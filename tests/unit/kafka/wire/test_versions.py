@@ -1,8 +1,11 @@
 """The client's requests to a broker of Kafka 2.4, which serves older versions of most of them."""
 
+from dataclasses import replace
 from datetime import timedelta
+from typing import Any
 
 import pytest
+from kio.index import load_response_schema
 from kio.schema.errors import ErrorCode
 from kio.schema.find_coordinator.v3 import FindCoordinatorResponse
 from kio.schema.init_producer_id.v4 import InitProducerIdResponse
@@ -37,7 +40,7 @@ from headrace.kafka.wire import (
     list_offsets,
     start,
 )
-from headrace.kafka.wire.protocol import SPOKEN
+from headrace.kafka.wire.protocol import SPOKEN, converted
 
 METADATA, LIST_OFFSETS, OFFSET_FETCH, INIT_PRODUCER_ID = 3, 2, 9, 22
 KAFKA_2_4 = {key: (0, oldest) for key, (oldest, _) in SPOKEN.items()}
@@ -75,6 +78,22 @@ def test_topics_have_no_ids(loop: EventLoop, cluster: ClusterClient) -> None:
     led = view.leadership(AT)
     assert led is not None
     assert (led.leader, led.epoch) == (1, 3)
+
+
+def test_a_field_that_only_old_brokers_fill_is_ignored(
+    loop: EventLoop, cluster: ClusterClient, broker: FakeBroker
+) -> None:
+    def with_operations(request: Request) -> Any:
+        schema: Any = load_response_schema(i16(METADATA), i16(request.version))
+        answer = metadata_of({1: broker.port}, {0: (1, 3)})
+        old = converted(answer, schema, without=["topic_id"])
+        return replace(old, cluster_authorized_operations=i32(0))
+
+    broker.script[METADATA] = with_operations
+
+    view = loop.wait(start(cluster.refresh(["orders"])), WITHIN_S)
+
+    assert view.leadership(AT) is not None
 
 
 def test_a_leadership_of_a_topic_without_an_id_may_fall_back(
