@@ -1,11 +1,11 @@
 """The one hierarchy of errors.
 
-A message says what was tried, on what, and what to do about it: it is shown to people as it is.
+A message is shown to users unchanged. It says what was tried, on what, and what to do.
 """
 
 
 class HeadraceError(Exception):
-    """Anything headrace raises on purpose."""
+    """Any error that headrace raises on purpose."""
 
 
 class Retriable(HeadraceError):
@@ -13,7 +13,7 @@ class Retriable(HeadraceError):
 
 
 class Unreachable(Retriable):
-    """A cluster, its API server, or a run of this machine did not answer."""
+    """A Kafka cluster, an API server, or a run on this machine did not answer."""
 
 
 class Fatal(HeadraceError):
@@ -29,14 +29,14 @@ class NotRunning(InvalidSpec):
 
 
 class GaveUp(HeadraceError):
-    """The time that was given is over, and it is not known how things stand."""
+    """The time limit was reached, and the outcome is unknown."""
 
 
 def from_exception(error: Exception) -> HeadraceError:
-    """Return any error as one that can be shown to users.
+    """Return an error that can be shown to users.
 
-    An ``OSError`` (a full disk, a file without permissions) is the machine's. Any other error that
-    is not ours is a defect of headrace.
+    An ``OSError`` (a full disk, a file without permissions) is a problem of the machine. Any other
+    error that is not a ``HeadraceError`` is a defect of headrace.
     """
     if isinstance(error, HeadraceError):
         return error

@@ -31,7 +31,7 @@ from headrace_spark.live_metrics import SequenceCounts
 from headrace_spark.session import now_ms, steady_ms
 
 MAX_PER_SECOND = 20_000
-"""Maximum rate of the load, per consumer, at which the mirror's own share is measured.
+"""Maximum rate of the load, per consumer, at which the latency of the mirror alone is measured.
 
 Above this rate, the consumer of the source takes CPU time from the consumer of the target in the
 same process, and both are late.
@@ -51,8 +51,7 @@ class WatchAssignment(NamedTuple):
 def share(run: MirrorTestRun, target: Starts, origins: Starts) -> WatchAssignment:
     """Return the target partitions to read, with the source partitions of their messages.
 
-    If partitions are not preserved, these are all partitions of the source. If ``origins`` is
-    empty, there are none.
+    If the mirror does not preserve partitions, all ``origins`` are source partitions to read.
     """
     if not origins or run.test.spec.partitioning is not Partitioning.PRESERVED:
         return WatchAssignment(target, origins)
@@ -78,7 +77,7 @@ def times_both(run: MirrorTestRun, partitions: int) -> bool:
 
 
 BEHIND_MS = 1_000
-"""A consumer that has not waited for messages for this time, in ms, may be behind."""
+"""A consumer that has not had to wait for messages for this time, in ms, may be behind."""
 _MAX_MESSAGES_PER_CALL = 500
 """Maximum number of available messages to fetch in one call."""
 
@@ -99,7 +98,7 @@ class Following:
     """Consumer that knows whether it keeps up with new records.
 
     A consumer that never waits for messages does not keep up. Its messages have waited for the
-    consumer, so it measures its own delay.
+    consumer, so the measured latencies contain the consumer's delay.
     """
 
     def __init__(self, consumer: Consumer, cluster: str, clock: Callable[[], int] = steady_ms):
@@ -202,10 +201,10 @@ def seconds(consumers: Sequence[LatencyHistogram]) -> tuple[Second, ...]:
     )
 
 
-# The mirror's own share of the latency, from a consumer of the source to a consumer of the target.
+# The latency of the mirror alone, from a consumer of the source to a consumer of the target.
 #
-# Both run in one process with one clock, so the clocks of producers and brokers have no influence.
-# Costs that both consumers have in common cancel out.
+# Both consumers run in one process with one clock, so the clocks of producers and brokers have no
+# influence. Delays that both consumers have in common cancel out.
 
 log = logs.get_logger(__name__)
 
@@ -225,7 +224,7 @@ Clock = Callable[[], int]
 class Crossings:
     """Latencies from the arrival at a source consumer to the arrival at a target consumer.
 
-    Messages that were received on one side only are kept until they arrive on the other.
+    Messages that were received on one side only are kept until they arrive on the other side.
     """
 
     def __init__(self, max_unmatched: int = MAX_UNMATCHED) -> None:
@@ -255,9 +254,9 @@ class Crossings:
         own: OrderedDict[Name, int],
         at_ms: int,
     ) -> list[int]:
-        """Return the times at which the other side received these messages.
+        """Return the times in ``others`` at which these messages were received.
 
-        Messages that the other side has not received are kept.
+        Messages that are not in ``others`` are added to ``own``.
         """
         found = []
         for name in names:
@@ -274,7 +273,8 @@ class Crossings:
 class SourceWatch:
     """Thread that consumes partitions of the source.
 
-    An error ends the thread and is only logged. The mirror's own share is then not measured.
+    An error ends the thread and is only logged. The latency of the mirror alone is then not
+    measured.
     """
 
     def __init__(
@@ -334,7 +334,7 @@ def names(topic: str, found: Iterable[messages.Sighting]) -> Iterator[Name]:
 
 POLL_S = 0.5
 START_S = 900.0
-"""Maximum time until the load begins.
+"""Maximum time in seconds until the load begins.
 
 On Kubernetes the load waits for the chaos Job, its image and its executors, for up to 300 s each.
 """
@@ -346,7 +346,7 @@ Sentinel = tuple[str, int]
 
 
 class LoadDeadline:
-    """Time until which consumers wait for sentinels, from the records of the journal."""
+    """Time until which consumers wait for sentinels, derived from the records of the journal."""
 
     def __init__(self, settle_s: float, now_s: float) -> None:
         self._settle_s, self._end_s = settle_s, now_s + settle_s + START_S
@@ -361,7 +361,7 @@ class LoadDeadline:
         elif key == documents.LOAD_FAILED_KEY:
             self._end_s = now_s
         elif documents.is_progress(key):
-            # The load continues. If no report follows in this time, its producers have ended.
+            # The load continues. If no report follows until the new end, its producers have ended.
             self._end_s = now_s + self._settle_s + START_S
 
     def is_over(self, now_s: float) -> bool:
@@ -378,7 +378,7 @@ class Watched(NamedTuple):
     late: set[Sentinel]
     """Sentinels that did not arrive in time. Empty if this consumer cannot tell."""
     behind: int
-    """Number of messages that may have waited for the consumer, on the side with more of them."""
+    """Number of messages that may have waited for the consumer. The higher one of both clusters."""
 
 
 def run_watch(
@@ -435,8 +435,9 @@ class Watch:
     def watch(self) -> Watched:
         """Measure until the consumers together have received every sentinel, or time is over.
 
-        The time ends ``settleSeconds`` after the end of the load. Without a report of the load, it
-        ends ``settleSeconds`` and ``START_S`` after the last report or the start.
+        The time ends ``settleSeconds`` after the end of the load is reported. Until this report, it
+        ends ``settleSeconds`` plus ``START_S`` after the last report of progress, or after the
+        start. If the load fails, it ends at once.
         """
         try:
             late = self._watch()
@@ -466,7 +467,7 @@ class Watch:
     def _reads_what_is_there(self) -> bool:
         """Read all existing records. Return True if this consumer reached the end.
 
-        Otherwise a message could be reported as late only because this consumer is behind.
+        Unread messages could be reported as late only because this consumer is behind.
         """
         try:
             ends = Admin(self._run.target).offsets(self._next, Position.LAST_STABLE)

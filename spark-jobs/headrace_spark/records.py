@@ -179,8 +179,8 @@ def recognised(
     1970. The columns are:
 
     - ``topic``: source topic to which the record was sent
-    - ``producer``, ``seq``: identity of the record. For an end sentinel they are the run and the
-      source partition. They are null if neither headers nor body contain them.
+    - ``producer``, ``seq``: identity of the record. For an end sentinel these columns contain the
+      run and the source partition. A column is null if neither headers nor body have its value.
     - ``own``: true if the record belongs to this run
     - ``found_in``, ``partition``, ``offset``: position, with the topic's name on the source
     - ``key``, ``value_hash``, ``headers_hash``, ``timestamp_ms``

@@ -165,8 +165,8 @@ class OAuth(Model):
     authorities."""
 
     rules = (
-        # CEL has no bound for the keys: a rule that matches them by a pattern would exceed its
-        # budget.
+        # For the API server, the keys have no maximum length, so a rule that matches them by a
+        # pattern would exceed the cost limit.
         Rule(
             "!has(self.extensions) || !('auth' in self.extensions)",
             _EXTENSION_RULE,
@@ -175,7 +175,7 @@ class OAuth(Model):
     )
 
     def uses(self) -> Iterator[SecretUse]:
-        """Return every key of a Secret or ConfigMap that is named here."""
+        """Yield every key of a Secret or ConfigMap to which a field refers."""
         field, secret = "authentication.oauth", self.client_secret
         yield SecretUse(f"{field}.clientSecret", secret.secret_name, secret.key)
         for place, trusted in enumerate(self.trusted_certificates):
@@ -253,7 +253,7 @@ class Authentication(Model):
     )
 
     def uses(self) -> Iterator[SecretUse]:
-        """Return every key of a Secret or ConfigMap that is named here."""
+        """Yield every key of a Secret or ConfigMap to which a field refers."""
         for name, found in (("usernameFrom", self.username_from), ("password", self.password)):
             if found is not None:
                 yield SecretUse(f"authentication.{name}", found.secret_name, found.key)
@@ -312,7 +312,7 @@ class ClientCertificate(Model):
     """Key of the private key (PEM). Default: tls.key, or user.key."""
 
     def uses(self, field: str) -> Iterator[SecretUse]:
-        """Return both keys together with the fields that refer to them."""
+        """Yield both keys together with the fields that refer to them."""
         for name, key, usual, other in (
             ("certificateKey", self.certificate_key, "tls.crt", "user.crt"),
             ("privateKeyKey", self.private_key_key, "tls.key", "user.key"),
@@ -354,7 +354,7 @@ class ClusterSpec(Model):
     rules = CONFIG_RULES
 
     def uses(self) -> Iterator[SecretUse]:
-        """Return every key of a Secret or ConfigMap that is named here."""
+        """Yield every key of a Secret or ConfigMap to which a field refers."""
         if tls := self.tls:
             for place, trusted in enumerate(tls.trusted_certificates):
                 yield trusted.use(f"tls.trustedCertificates[{place}]")
@@ -395,8 +395,10 @@ BETWEEN_CLUSTERS = (
         at="target.bootstrapServers",
     ),
 )
-""":func:`breaches_between` for the API server; it cannot
-compare two lists of brokers in different order."""
+"""Rules of ``breaches_between`` in CEL, for the API server.
+
+CEL cannot detect that two lists contain the same brokers in a different order.
+"""
 
 
 def breaches_between(source: ClusterSpec, target: ClusterSpec) -> Iterator[RuleViolation]:
@@ -413,7 +415,7 @@ def _addresses(cluster: ClusterSpec) -> set[str]:
 
 @dataclass(frozen=True)
 class ClusterAccess:
-    """Access of a process to a cluster; it contains no secret itself."""
+    """Access of a process to a cluster, with references to secrets."""
 
     spec: ClusterSpec
     """Address of the cluster, and references to its Secrets."""
@@ -485,7 +487,7 @@ class Secret(Model):
         for key, text in self.data.items():
             try:
                 _decode(text)
-            except ValueError:  # binascii.Error is one
+            except ValueError:  # binascii.Error is a ValueError
                 yield RuleViolation(("data", key), "must be base64 (stringData takes plain text)")
 
 

@@ -47,7 +47,7 @@ _INTERNAL = (
 
 
 def name_breaches(renames: Mapping[str, str]) -> Iterator[RuleViolation]:
-    """Yield the breaches of single names, and of two topics with one name."""
+    """Yield a breach for each name that is reserved, or that several topics would have."""
     counts = Counter(renames.values())
     for topic, renamed in renames.items():
         at = ("renames", topic)
@@ -68,10 +68,10 @@ def copy_breaches(
     exclude: Sequence[str],
     taken: Mapping[str, str],
 ) -> Iterator[RuleViolation]:
-    """Yield the breaches of names that the flow also gives to other topics.
+    """Yield a breach for each renamed topic that is not copied, or whose new name is in use.
 
-    ``include`` and ``exclude`` select the topics that it copies. ``taken`` has names on the target
-    and what they name.
+    ``include`` and ``exclude`` select the topics that the flow copies. ``taken`` contains further
+    names on the target, with a description of their topics.
     """
 
     def copied(topic: str) -> bool:
@@ -116,7 +116,7 @@ Separator = Annotated[
 
 
 class DeliveryMode(StrEnum):
-    """The guarantee about repetitions. Both modes read committed records only."""
+    """Guarantee about repeated records. Both modes read committed records only."""
 
     AT_LEAST_ONCE = "AtLeastOnce"
     EXACTLY_ONCE = "ExactlyOnce"
@@ -472,7 +472,8 @@ class ReplicationFlowSpec(Model):
     def _dead_letter_breaches(self) -> Iterator[RuleViolation]:
         """Yield a breach if refused records would be written to a topic with another use.
 
-        An expression that may also match another topic is no breach: discovery reports the topic.
+        Only expressions that name a single topic are checked. For other expressions, discovery
+        reports the conflict.
         """
         dead_letters = self.on_record_error.dead_letter_topic
         if dead_letters is None:

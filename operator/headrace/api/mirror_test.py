@@ -162,7 +162,7 @@ class MirrorTestSpec(Model):
     flow_name: Annotated[str, Field(max_length=MAX_NAME_LENGTH), A_NAME] | None = None
     """Name of the flow to test. For another mirror, set source and target instead."""
     source: ClusterSpec | None = None
-    """Cluster that another mirror reads."""
+    """Cluster that a mirror other than a flow of headrace reads."""
     target: ClusterSpec | None = None
     """Cluster that another mirror writes to."""
     target_topic: Template = BY_SOURCE
@@ -386,7 +386,7 @@ class MirrorTestSpec(Model):
         yield from self._chaos_breaches()
 
     def _budget_breaches(self) -> Iterator[RuleViolation]:
-        """Yield the budgets for which the test has nothing to judge."""
+        """Yield a breach for each budget that the test cannot judge."""
         budgets = self.budgets
         if budgets.unequal_offsets is not None and self.partitioning is not Partitioning.PRESERVED:
             yield RuleViolation(("budgets", "unequalOffsets"), _NO_ONE_LOG)
@@ -404,7 +404,7 @@ class MirrorTestSpec(Model):
             yield RuleViolation(("audit", "topics"), _NO_FLOW)
         if self.audit.is_incremental and self.partitioning is not Partitioning.PRESERVED:
             yield RuleViolation(("audit", "startFrom", "mode"), ONLY_PRESERVED)
-        # A resolved test is written with every default, so only a value that differs was chosen.
+        # A resolved test contains all defaults, so a user chose only the values that differ.
         chosen = {
             ("load",): self.load != Load(),
             ("chaos",): bool(self.chaos),
@@ -485,7 +485,7 @@ _SHORTER_NAME = (
 )
 
 
-# Not by optional values, whose comparison the API server takes to be boundless.
+# No optional values are compared, because the API server estimates the cost as unlimited.
 _UNCHANGED = " && ".join(
     f"has(self.spec.{info.alias}) == has(oldSelf.spec.{info.alias})"
     f" && (!has(self.spec.{info.alias}) || self.spec.{info.alias} == oldSelf.spec.{info.alias})"
@@ -509,8 +509,8 @@ class MirrorTest(Model):
     """Result of the test, written by headrace."""
 
     rules = (
-        # A test in progress was begun with the old spec: from its first Job on, which sets
-        # startTime. A schedule only begins others.
+        # A test has begun when its first Job sets startTime, and then keeps its spec. A test with
+        # a schedule only starts other tests.
         Rule(
             "has(oldSelf.spec.schedule) || !oldSelf.?status.startTime.hasValue()"
             f" || ({_UNCHANGED})",

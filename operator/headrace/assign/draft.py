@@ -40,7 +40,7 @@ class DraftAssignment:
         self.drivers = [state.drivers[name] for name in self.names]
         self.given: list[list[TaskInfo]] = []
         self.untouched: set[int] = set()
-        """Drivers that keep all their tasks. These come first in ``given``."""
+        """Drivers that keep all their tasks. In ``given``, these tasks come first."""
         self.moved: dict[TaskId, tuple[int, int]] = {}
         """Tasks that change their driver, with the old and the new driver."""
         self.orphans = self._keep()
@@ -77,7 +77,7 @@ class DraftAssignment:
             rest -= active
             if before - len(rest) == len(active):
                 self.untouched.add(number)
-            else:  # Some do not exist any more, or an earlier driver has them.
+            else:  # Some tasks no longer exist, or a driver before this one has them.
                 earlier = set[TaskId]().union(*(d.active for d in self.drivers[:number]))
                 active = (active & tasks.keys()) - earlier
             self.given.append(list(map(tasks.__getitem__, active)))
@@ -171,9 +171,9 @@ class Allowance:
     """Moves that are still allowed in this round.
 
     Each flow has a budget, but only if a balance round is due. Tasks that no driver runs, and tasks
-    that move anyway, are free. Pinned tasks never move. A round that has moved nothing may swap two
-    tasks even if the budget is smaller. If the counts are equal, only a swap can balance the
-    weights.
+    that move anyway, are free. Pinned tasks never move. A flow with a budget of one task may swap
+    two tasks if no task has yet moved only for balance. With equal counts, only a swap can balance
+    the weights.
     """
 
     def __init__(self, draft: DraftAssignment, due: bool) -> None:
@@ -215,13 +215,13 @@ class Allowance:
         return [item for item in tasks if self.covers(item[1])]
 
     def covers(self, task: TaskInfo) -> bool:
-        """Return True if a task may move."""
+        """Return True if the allowance permits the move of a task."""
         if task.id in self._draft.state.pinned:
             return False
         return self._is_free(task) or self._left.get(task.id.flow, 0) > 0
 
     def covers_both(self, one: TaskInfo, other: TaskInfo) -> bool:
-        """Return True if two tasks may move together."""
+        """Return True if the allowance permits a swap of two tasks."""
         if one.id.flow != other.id.flow or self._is_free(one) or self._is_free(other):
             return self.covers(one) and self.covers(other)
         left = self._left.get(one.id.flow, 0)
@@ -245,7 +245,7 @@ class Allowance:
 
 
 _NEIGHBOURS = 32
-"""Number of tasks to try that are heavier than the best weight, and as many that are lighter."""
+"""Maximum number of tasks that ``movable_near`` yields above the weight, and below it."""
 
 
 class Balance:
@@ -293,7 +293,7 @@ class Balance:
         return True
 
     def movable_near(self, driver: int, weight: float) -> Iterator[TaskInfo]:
-        """Yield movable tasks of a driver with weights near ``weight``, on either side of it."""
+        """Yield a driver's movable tasks from ``weight`` upwards, and then downwards."""
         tasks = self.draft.tasks_by_weight(driver)
         middle = bisect_left(tasks, weight, key=lambda item: item[0])
         for side in range(middle, len(tasks)), range(middle - 1, -1, -1):
@@ -307,7 +307,7 @@ class Balance:
                         break
 
     def move(self, info: TaskInfo, source: int, target: int) -> None:
-        """Move a task, and reduce its flow's budget of moves unless the task moves free."""
+        """Move a task, and reduce its flow's budget of moves unless the task is free."""
         self._journal.append((info, source, target, self.allowance.spend(info)))
         self._carry(info, source, target)
 

@@ -1,8 +1,8 @@
 """Moves that spread flows over racks, and moves that reduce traffic between racks.
 
-KIP-925's optimum (``rack_aware``) keeps only counts, and a step takes O(bins³). These moves also
-respect weights, the spread over racks and the movement budget. They are greedy: the largest saving
-comes first.
+The optimum of KIP-925 (``rack_aware``) respects only counts, and each of its steps takes O(bins³).
+These moves also respect weights, the spread over racks and the movement budget. They are greedy:
+the largest saving comes first.
 """
 
 from bisect import bisect_left, insort
@@ -21,7 +21,8 @@ _DRIVERS = 8
 class RackSpread:
     """Moves tasks until no rack has more of a flow's tasks than its share.
 
-    The share is rounded up or increased by the tolerance.
+    The share is in proportion to the rack's drivers. It is rounded up or increased by the
+    tolerance, whichever is more.
     """
 
     def __init__(self, balance: Balance, racks: list[str]) -> None:
@@ -81,7 +82,7 @@ class RackSpread:
     def _exchange(self, flow: str, donor: int, receiver: int) -> bool:
         """Move a task of ``flow``, or swap it with a task of another flow.
 
-        Return False if there was no way.
+        Return False if neither is possible.
         """
         draft, allowance = self.draft, self.balance.allowance
         gone = [
@@ -118,7 +119,7 @@ class RackSpread:
         return True
 
     def takes(self, info: TaskInfo, source: int, target: int) -> bool:
-        """Return True if the target's rack has room for another task of the flow."""
+        """Return True if the move is within a rack, or to a rack with room for the flow's task."""
         flow, rack = info.id.flow, self.racks[target]
         return rack == self.racks[source] or self._held[flow][rack] < self._most[flow, rack]
 
@@ -130,12 +131,16 @@ class RackSpread:
 
 
 _NEIGHBOURS = 8
-"""Number of tasks with the same saving to try, on either side of the best weight."""
+"""Number of lighter tasks, and of tasks that are not lighter, to try as partners of a swap.
+
+They are tried for each saving.
+"""
 
 _TasksBySaving = defaultdict[int, list[tuple[float, TaskInfo]]]
 """Tasks with their weights, by the saving of a move to the other rack.
 
-The saving is the number of partitions that the task then need not read from another rack.
+The saving is the number of the task's partitions that have a replica in the other rack, minus the
+number that have one in the current rack.
 """
 
 
@@ -170,7 +175,8 @@ class _Nearby:
     def _between(self, from_rack: str, to_rack: str) -> bool:
         """Move tasks from one rack to another, and return True if any moved.
 
-        Each task is swapped with a task of its kind, or moves alone if the counts allow it.
+        Each task is swapped with a task of the same flow and type, or moves alone if the counts
+        allow it.
         """
         candidates = sorted(
             (-saving, info.weight, info)
@@ -199,7 +205,7 @@ class _Nearby:
                     yield info
 
     def _saving(self, info: TaskInfo, from_rack: str, to_rack: str) -> int:
-        """Return the reduction of partitions that are read from another rack."""
+        """Return the saving of a move, as in ``_TasksBySaving``."""
         readable = self._readable[info.id]
         return readable[to_rack] - readable[from_rack]
 

@@ -22,11 +22,11 @@ from headrace.assign.rack_moves import RackSpread, read_nearby
 from headrace.assign.standbys import place_standbys
 
 _ONE_IN = 4
-"""Each turn gives tasks to at least one in four drivers, to limit the number of turns."""
+"""At least one in four drivers gets a task in each turn of ``_level``, to limit the turns."""
 
 
 def assign_to_standbys(draft: DraftAssignment, holders: Mapping[TaskId, Sequence[int]]) -> None:
-    """Give orphans to drivers that have them as standbys, while the counts allow it."""
+    """Give orphans to drivers that have a standby of them, as far as the counts allow."""
     if not holders:
         return
     extras = _extras(draft)
@@ -57,7 +57,7 @@ def _give(draft: DraftAssignment, driver: int, info: TaskInfo) -> None:
 def assign_unowned(draft: DraftAssignment) -> None:
     """Distribute the orphans in rows of one task for each driver with room, heaviest first.
 
-    Rows alone make the counts equal. The kinds are distributed one after the other, so the tasks of
+    The rows make the counts equal. The kinds are distributed one after the other, so the tasks of
     a flow are spread over drivers and, if racks are known, over racks.
     """
     kinds = _by_descending_weight(draft.orphans)
@@ -95,7 +95,7 @@ def _by_descending_weight(orphans: Sequence[TaskInfo]) -> list[list[TaskInfo]]:
 def _free_slots(draft: DraftAssignment, orphans: int) -> tuple[list[int], int]:
     """Return each driver's number of tasks to receive.
 
-    Also return the number of drivers that receive one more.
+    Also return the number of drivers that receive one task more.
     """
     rooms = [max(0, draft.least - count) for count in draft.counts]
     extras = orphans - sum(rooms)
@@ -136,9 +136,9 @@ def _blocks(rooms: Sequence[int], kinds: Iterable[Sequence[TaskInfo]]) -> Iterat
 def _level(draft: DraftAssignment, rooms: Mapping[int, int], tasks: list[TaskInfo]) -> None:
     """Distribute tasks, heaviest first, to the drivers with the lowest loads.
 
-    In each turn, drivers get one task each, unless their load exceeds the load that the first of
-    them will have. A driver with a very heavy task is therefore left out until the others have
-    caught up, and gets the lightest tasks.
+    In each turn, a driver gets one task unless its load exceeds the load that the least loaded
+    driver will have after the turn. A driver with a very heavy task is therefore left out until the
+    others have caught up, and gets the lightest tasks.
     """
     given, loads = draft.given, draft.loads
     racks = draft.racks()
@@ -147,7 +147,7 @@ def _level(draft: DraftAssignment, rooms: Mapping[int, int], tasks: list[TaskInf
     tasks.sort(key=WEIGHT, reverse=True)
     start = 0
     while start < len(tasks):
-        # No driver's room is exhausted in this number of turns.
+        # No driver is full before these turns have ended.
         for _ in range(min(limits[driver] - len(given[driver]) for driver in drivers)):
             drivers.sort(key=loads.__getitem__)
             reach = loads[drivers[0]] + tasks[start][2]
@@ -164,7 +164,7 @@ def _level(draft: DraftAssignment, rooms: Mapping[int, int], tasks: list[TaskInf
 def _emptiest(draft: DraftAssignment, orphans: int) -> list[int]:
     """Return each driver's number of orphans if they cannot fill all drivers to the minimum count.
 
-    This happens if other drivers have too many tasks. Drivers with the fewest tasks are filled
+    This happens if some drivers have too many tasks. Drivers with the fewest tasks are filled
     first.
     """
     rooms = [0] * len(draft.counts)
@@ -201,11 +201,12 @@ class StickyAssignor(TaskAssignor):
     4. Near: tasks run in racks with replicas of their partitions.
     5. Sticky: as few tasks as possible move.
 
-    While these limits are kept, nothing moves for balance. Otherwise a share of a flow's tasks
-    moves (its movement budget), at most once a minute. The state contains the time of the last such
-    move, and the result the time of the next. A task without a driver moves to a standby if the
-    counts allow it, and never waits for a budget. No move waits for the new driver to catch up
-    (KIP-441's warm-up), because restoring an offset takes only a moment.
+    A running task moves only in a balance round, for goals 2 to 4. A round moves at most a share of
+    a flow's tasks (its movement budget), and there is at most one round a minute. The state
+    contains the time of the last round, and the result the time of the next one, if it is needed. A
+    task without a driver moves to a standby if the counts allow it, and never waits for a budget.
+    No move waits for the new driver to catch up (KIP-441's warm-up), because restoring an offset
+    takes only a moment.
     """
 
     def assign(self, state: ApplicationState) -> TaskAssignment:
@@ -229,7 +230,7 @@ class StickyAssignor(TaskAssignor):
         follow_ups = []
         if not reached and due_ms > state.now_ms:
             follow_ups.append(due_ms)
-        # otherwise the next result would be the same
+        # without unassigned or moved tasks, the next result would be the same
         elif not reached and (draft.unassigned or draft.moved):
             follow_ups.append(state.now_ms + state.config.balance_interval_ms)
         return TaskAssignment(

@@ -31,11 +31,11 @@ class LocalInjector:
         self._ask = ask
 
     def inject(self, step: ChaosStep) -> Injection:
-        """Inject the fault of a step, and wait only for a response."""
+        """Inject the fault of a step. Return at the response, before the flow has recovered."""
         return _STEPS[step.action](self, step)
 
     def set_state(self, state: FlowState) -> bool:
-        """Set the flow's ``spec.state``. Return True if that changed it."""
+        """Set the flow's ``spec.state``. Return True if the state changed."""
         return bool(self._ask("set-state", state=str(state))["changed"])
 
     def _kill_driver(self, _: ChaosStep) -> Injection:
@@ -68,7 +68,7 @@ class LocalInjector:
         )
 
     def _runs_elsewhere(self, lost: Collection[str], driver: str) -> bool:
-        """Return True if every existing lost unit runs, and not on the broken driver."""
+        """Return True if each ``lost`` unit that still exists runs, but not on ``driver``."""
         units = [unit for unit in self._ask("status")["units"] if unit["name"] in lost]
         return all(
             unit.get("phase") == TaskPhase.RUNNING and unit.get("driverName") != driver

@@ -2,8 +2,8 @@
 
 The queue is level-triggered: a key says that an object has changed, not what has changed. A key
 waits for a short time, because changes come in groups. After a reconcile it waits for the time that
-the reconcile took. Otherwise a flow of 10,000 units that changes all the time would use a whole
-core. A failed reconcile is repeated with backoff. Each key is also reconciled periodically.
+the reconcile took. Without this rest, a flow of 10,000 units that changes all the time would use a
+whole core. A failed reconcile is repeated with backoff. Each key is also reconciled periodically.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ SOON_S = 0.05
 LATER_S = 5.0
 """Delay after a change of measurements only, in seconds."""
 _MAX_REST_S = 2.0
-"""Maximum rest after a reconcile, in seconds. A lost driver must not wait longer."""
+"""Maximum rest after a reconcile, in seconds. The reaction to a lost driver must not be later."""
 _RESYNC_S = 600.0
 _FIRST_BACKOFF_S, _LAST_BACKOFF_S = 0.2, 60.0
 
@@ -56,7 +56,7 @@ class KeyQueue(Generic[Key]):
         self._changed = asyncio.Event()
 
     def add(self, key: Key, delay_s: float = SOON_S) -> None:
-        """Reconcile a key after ``delay_s``. An earlier request for the key takes precedence."""
+        """Reconcile a key after ``delay_s``, or at the time it is queued for if that is sooner."""
         due = time.monotonic() + delay_s
         if due < self._due.get(key, float("inf")):
             self._due[key] = due

@@ -23,8 +23,8 @@ class Setting:
     value: str
     line: int
     drops: str = ""
-    """Value as it is written in the file if the properties format drops a backslash from the value.
-    Otherwise empty."""
+    """Raw value, as in the file, if the properties format drops a backslash from it. Otherwise
+    empty."""
     included: Path | None = None
     """Included file that has the setting, or None."""
 
@@ -66,7 +66,7 @@ class Draft:
     def stop(self, setting: Setting, sentence: str) -> None:
         """Set the flow's state to Stopped, and add a note with the reason.
 
-        The flow would otherwise copy differently than MirrorMaker 2.
+        Otherwise the flow would copy differently than MirrorMaker 2.
         """
         self.put("state", "Stopped")
         self.note(setting, f"{sentence}. The flow is written with state: Stopped until then")

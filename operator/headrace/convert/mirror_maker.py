@@ -110,7 +110,7 @@ def _client_setting(draft: Draft, setting: Setting, name: str) -> None:
         case "auto.offset.reset", "earliest" | "latest" as mode:
             draft.put("startFrom", {"mode": mode.capitalize()})
         case "isolation.level", "read_committed":
-            pass  # headrace reads nothing else
+            pass  # headrace always reads committed records only
         case "isolation.level", _:
             draft.note(setting, "headrace reads committed records only")
         case _:
@@ -204,7 +204,7 @@ def _replication_factor(draft: Draft, setting: Setting) -> None:
 
 
 def _own_topics(draft: Draft, settings: Settings, setting: Setting) -> None:
-    """Note the replicas of an internal topic if they differ from those of copied topics."""
+    """Add a note if an internal topic's replication factor differs from that of copied topics."""
     factor = settings.get("replication.factor")
     if setting.value.strip() != (factor.value.strip() if factor else "-1"):
         draft.note(setting, _TOPICS_OF_ITS_OWN)

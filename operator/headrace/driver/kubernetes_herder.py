@@ -54,14 +54,14 @@ log = get_logger(__name__)
 _MAX_CONCURRENT_REQUESTS = 16
 """Maximum number of concurrent requests of one connector."""
 _EVERY_S = 0.05
-"""Interval between two writes that nothing waits for, in seconds. 10,000 tasks take ten minutes."""
+"""Interval between two writes in the background, in seconds. 10,000 tasks take ten minutes."""
 _RETRY_INTERVAL_S = 5.0
 
 Write = Callable[[], Coroutine[Any, Any, object]]
 
 
 class EpochFence:
-    """Prevents an earlier connector from writing tasks, by the epoch in each task.
+    """Raises the epoch in tasks, which then reject writes of a connector with a lower epoch.
 
     Use it from one event loop. The methods' ``epoch`` is the current connector's epoch.
     """
@@ -71,9 +71,9 @@ class EpochFence:
         self._in_time: dict[TaskType, asyncio.Task[None]] = {}
 
     async def raise_now(self, type: TaskType, epoch: int, tasks: Iterable[ReplicationTask]) -> None:
-        """Raise the epochs of all tasks, before the split is changed.
+        """Raise the epochs of all tasks, before the split of partitions over tasks is changed.
 
-        Raise ``TaskConflict`` if there is a later connector.
+        Raise ``TaskConflict`` if a task has a higher epoch.
         """
         if (running := self._in_time.pop(type, None)) is not None:
             running.cancel()
@@ -84,9 +84,9 @@ class EpochFence:
     ) -> None:
         """Raise the epochs of all tasks, if the split of partitions over tasks stays the same.
 
-        Only one task is written before this call returns. That is enough, because an earlier
-        connector reads the tasks before it writes, and then finds the higher epoch. The other tasks
-        are written in the background. Raise ``TaskConflict`` if there is a later connector.
+        One task is written before this call returns, and the others in the background. One is
+        enough: a connector with a lower epoch reads all tasks before it writes, and finds the
+        higher epoch. Raise ``TaskConflict`` if this task has a higher epoch.
         """
         lower = _lower(tasks, epoch)
         await self.raise_now(type, epoch, lower[:1])
@@ -126,7 +126,7 @@ class EpochFence:
 async def write_all(writes: Iterable[Write]) -> None:
     """Perform all writes concurrently. When all have ended, raise the first error.
 
-    The error is ``TaskConflict`` if a later connector's epoch rejects a write.
+    The error is ``TaskConflict`` if a task has a higher epoch than a write.
     """
     at_once = asyncio.Semaphore(_MAX_CONCURRENT_REQUESTS)
 
@@ -150,8 +150,8 @@ def _lower(tasks: Iterable[ReplicationTask], epoch: int) -> list[ReplicationTask
 
 # Decides which reports are written to the API server, and when. No I/O. A change of state is
 # written at once. Lag and rate change all the time. They are written together with a change of
-# state, or when they have changed by about a factor of two. A driver makes at most one such write
-# per second.
+# state, or alone when they have changed by about a factor of two. A driver writes them alone at
+# most once per second.
 
 _FINE_INTERVAL_S = 1.0
 _STALE_S = 5.0
@@ -327,9 +327,9 @@ _TO_BE_RUN = "spec.driverName!="
 async def check_not_taken(
     client: Client, namespace: str, flow: str, topics: Mapping[str, Set[str]]
 ) -> None:
-    """Raise ``TargetTaken`` if another flow writes one of these topics.
+    """Raise ``TargetTaken`` if another flow writes one of ``topics``.
 
-    ``topics`` contains the target topics by target cluster id.
+    ``topics`` contains target topics by target cluster id.
     """
     for cluster_id, mine in topics.items():
         selected = other_flows_selector(flow, cluster_id)
@@ -482,7 +482,7 @@ class KubernetesHerder:
         if not changed and not gone:
             await self._fence.raise_in_time(type, epoch, there.values())
             return
-        # Change the split only when no earlier connector can write to any task.
+        # Change the split only when no connector with a lower epoch can write to any task.
         await self._fence.raise_now(type, epoch, there.values())
         apply = partial(self._client.apply, manager=CONNECTOR_MANAGER)
         await write_all(partial(apply, object) for object in changed)
@@ -500,7 +500,7 @@ class KubernetesHerder:
             self._not_taken[cluster_id] |= new
 
     async def _delete(self, connector: ReplicationTask, task: ReplicationTask) -> None:
-        """Delete a task, unless a later connector has written it since."""
+        """Delete a task, unless it has a higher epoch than ``connector``."""
         now: ReplicationTask | None = task
         while now is not None:
             await self._refuse_stale(connector, task.spec.type, [now])
@@ -514,11 +514,11 @@ class KubernetesHerder:
     async def _refuse_stale(
         self, connector: ReplicationTask, type: TaskType, tasks: Iterable[ReplicationTask]
     ) -> None:
-        """Raise an error if a task has a higher epoch than its connector.
+        """Raise an error if a task has a higher epoch than ``connector``.
 
         Raises:
-            TaskConflict: A later connector wrote the task.
-            EpochAltered: There is no later connector.
+            TaskConflict: The connector was claimed again with a higher epoch, or deleted.
+            EpochAltered: The connector still has its epoch, so a user wrote the task's epoch.
         """
         epoch = connector.status.epoch
         later = next((task for task in tasks if task.spec.connector_epoch > epoch), None)

@@ -1,8 +1,8 @@
 """Child processes that end with their parent, even if the parent is killed with -9.
 
-``spawn`` runs this file as a script, which becomes the command. Before that, the script requests a
-signal at the parent's death (PR_SET_PDEATHSIG of prctl(2), which survives an exec). The script uses
-only the standard library, so it takes only about 20 ms.
+``spawn`` runs this file as a script. The script requests a signal at the parent's death
+(PR_SET_PDEATHSIG of prctl(2), which survives an exec), and then executes the command. The script
+uses only the standard library, so it takes only about 20 ms.
 
 The parent in prctl(2) is the *thread* that forked. The signal is sent when that thread ends, even
 if its process continues. Therefore one thread, which lives as long as the process, forks all
@@ -41,10 +41,10 @@ def spawn(
 
     Args:
         command: Program and arguments. If the program cannot be executed, the child exits with code
-            127, as in a shell.
+            127, as in a shell, unless ``at_parents_death`` is None.
         at_parents_death: Signal that the child receives when this process ends for any reason. With
-            None, the child outlives this process. If the program cannot be executed, ``OSError`` is
-            then raised.
+            None, the child outlives this process, and ``OSError`` is raised if the program cannot
+            be executed.
         stdout: As for ``subprocess.Popen``.
         stderr: As for ``subprocess.Popen``.
         env: As for ``subprocess.Popen``.
@@ -91,7 +91,8 @@ def _kill(child: "Future[subprocess.Popen[bytes]]") -> None:
 def _forker(pid: int) -> "queue.SimpleQueue[Callable[[], None]]":
     """Return the queue of the thread that forks, a daemon thread that ends with the process.
 
-    There is one for each ``pid``, because the thread does not exist in a forked process.
+    ``pid`` is this process. A forked process needs a queue and a thread of its own, because threads
+    do not survive a fork.
     """
     work: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
 
@@ -104,7 +105,7 @@ def _forker(pid: int) -> "queue.SimpleQueue[Callable[[], None]]":
 
 
 def _become(death_signal: int, parent: int, command: list[str]) -> None:
-    """Set the signal, check that the parent lives, and execute ``command``."""
+    """Set the signal, check that the parent is alive, and execute ``command``."""
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.prctl(PR_SET_PDEATHSIG, death_signal, 0, 0, 0) != 0:
         sys.exit(f"prctl(PR_SET_PDEATHSIG): {os.strerror(ctypes.get_errno())}")

@@ -33,7 +33,9 @@ class InForce:
 
 
 def read_in_force(object: Object, known: InForce | None) -> InForce:
-    """Return a flow with its spec in force. ``known`` is the previous result, or None.
+    """Return a flow with its current spec, or its last valid one if the current one is invalid.
+
+    ``known`` is the previous result, or None.
 
     Raises:
         InvalidSpec: The object is invalid, and no valid spec of this flow is known.
@@ -50,7 +52,7 @@ def read_in_force(object: Object, known: InForce | None) -> InForce:
             raise
         try:
             return _with_spec(object, spec, generation, error)
-        except InvalidSpec:  # another version stored it
+        except InvalidSpec:  # another version of headrace stored the last valid spec
             raise error from None
     return InForce(flow, flow.metadata.generation)
 
@@ -74,7 +76,7 @@ def salvage(object: Object) -> InForce:
 
 
 def shown_flow(object: Object) -> ReplicationFlow:
-    """Return a flow with its spec in force. If none is known, remove the invalid fields.
+    """Return a flow with its current or its last valid spec, or without its invalid fields.
 
     Use the result only to show the flow.
 

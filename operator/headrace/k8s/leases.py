@@ -4,12 +4,12 @@ Only the *observer's* monotonic clock is used. A Lease expires if its renewTime 
 its duration while it is observed. Wall clocks may therefore differ and jump. An observer that
 starts, or that could not read, first observes for a full duration.
 
-That is not enough after an outage of the API server, which then processes the watches and renewals
-of all drivers at once. The holders that it serves last are as alive as the others. After
-``restart``, no Lease therefore expires while others are still being renewed for the first time.
-Leases can expire again when all were renewed, or after a silence. The silence lasts a full
-duration, and at least as long as the time from the restart to the latest of these renewals. The
-same applies when the observer starts, because it may have ended together with the API server.
+A full duration is not enough after an outage of the API server. The server then processes the
+watches and renewals of all drivers at once, and serves some late although they are alive. After
+``restart``, no Lease therefore expires while Leases are still being renewed for the first time.
+Leases can expire again when all were renewed, or when no first renewal occurs for a full duration,
+and for at least the time from the restart to the latest first renewal. The start of the observer
+counts as a restart, because it may have ended together with the API server.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ Name = tuple[str, str]
 
 
 _MAX_RETURN_PERIODS = 10
-"""Number of durations from a restart until Leases can expire in any case."""
+"""Maximum number of durations after a restart during which no Lease expires."""
 _UNKNOWN_S = 6.0
 """Assumed duration in seconds of a Lease that declares no duration and was not expected."""
 
@@ -56,7 +56,7 @@ class _Watched:
     declared: bool = False
     """True if the Lease declared the duration, now or before it was deleted."""
     repeated: bool = False
-    """True if an earlier observation was discarded because the observer was probably blind."""
+    """True if the observation was begun again because the observer was probably blind."""
     expired: bool = False
     renewed: bool = False
     """True if a change was observed. The holder of a Lease that never changed may be dead."""
@@ -76,7 +76,8 @@ class LeaseObserver:
     def expect(self, durations_s: Mapping[Name, float], now: float) -> None:
         """Set all Leases that should exist, with their expected durations in seconds.
 
-        A missing Lease expires after that duration. A Lease that declared a duration keeps it.
+        A missing Lease expires after its expected duration. If a Lease declared a duration, the
+        declared one counts.
         """
         self._expected = dict(durations_s)
         for name, watched in list(self._watched.items()):
@@ -90,7 +91,7 @@ class LeaseObserver:
     def observe(self, name: Name, lease: LeaseView | None, now: float) -> None:
         """Record the current state of a Lease, or None if it was deleted.
 
-        A state that was recorded before changes nothing.
+        A state that equals the last recorded one changes nothing.
         """
         if lease is None and name not in self._expected:
             self._watched.pop(name, None)
@@ -117,7 +118,7 @@ class LeaseObserver:
     def restart(self, now: float) -> bool:
         """Restart after the observer was blind, and return True if ``renewed`` changed for a Lease.
 
-        Earlier observations do not show which holders are alive now.
+        Observations from before the restart do not show which holders are alive now.
         """
         changed = any(watched.renewed and not watched.expired for watched in self._watched.values())
         for watched in self._watched.values():
@@ -159,7 +160,7 @@ class LeaseObserver:
         return watched.view.holder if watched and watched.view else ""
 
     def due(self, now: float) -> bool:
-        """Return True if a Lease may expire. Read all Leases once more before ``judge``."""
+        """Return True if ``judge`` is due. Read all Leases once more before you call it."""
         return not self._others_return(now) and any(
             not watched.expired and now - watched.since >= watched.duration_s
             for watched in self._watched.values()
@@ -168,8 +169,8 @@ class LeaseObserver:
     def judge(self, now: float) -> bool:
         """Mark Leases whose duration has elapsed as expired.
 
-        If most Leases stop at once, the observer is probably blind. It then marks none, observes
-        them for another duration, and returns True.
+        If most Leases were not renewed, the observer is probably blind. No Lease is then marked,
+        the silent Leases are observed for another duration, and the result is True.
         """
         if self._others_return(now):
             return False
@@ -218,9 +219,9 @@ def read_lease(lease: Object) -> LeaseView:
 
 
 class LeaseKeeper:
-    """Renews the Lease of this process, which has the name of its pod.
+    """Renews the Lease of this process three times within its duration.
 
-    The Lease is renewed three times within its duration.
+    The Lease has the name of the process's pod.
     """
 
     def __init__(
@@ -276,7 +277,7 @@ class LeaseKeeper:
             log.info("Lease not deleted, it will expire", lease=self._name, why=str(error))
 
     async def _renew(self) -> None:
-        sent = time.monotonic()  # not the response's time: an observer may have been faster
+        sent = time.monotonic()  # before the response: an observer may see the renewal earlier
         await self._client.apply(
             {
                 "apiVersion": LEASE.api_version,
@@ -365,10 +366,10 @@ class LeaseWatch:
         return self._observer.holder(name)
 
     def expect(self, durations_s: Mapping[Name, float]) -> None:
-        """Set all drivers that should have a Lease, because their pods run.
+        """Set the Leases that should exist, because the pods of their drivers run.
 
-        The flows specify these durations. If a Lease declares another duration, that duration
-        counts.
+        ``durations_s`` contains the Lease duration of each driver, which its flow specifies. If a
+        Lease declares another duration, the declared one counts.
         """
         self._observer.expect(durations_s, time.monotonic())
 
@@ -425,7 +426,7 @@ class LeaseWatch:
             self._on_change()
 
     def _reported(self, name: Name) -> tuple[str, bool, bool]:
-        """Return the state that listeners use. A renewal alone does not change it."""
+        """Return the state of a Lease that listeners use. A renewal alone does not change it."""
         observer = self._observer
         return observer.holder(name), observer.renewed(name), observer.is_expired(name)
 

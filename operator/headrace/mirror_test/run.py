@@ -43,12 +43,12 @@ class MirrorTestRun(Model):
 
     @property
     def source(self) -> ClusterAccess:
-        """Source cluster. Raise ``InvalidSpec`` if the test is not resolved."""
+        """Source cluster. Raise ``InvalidSpec`` if the test does not contain it."""
         return self._resolved(self.test.spec.source, "spec.source")
 
     @property
     def target(self) -> ClusterAccess:
-        """Target cluster. Raise ``InvalidSpec`` if the test is not resolved."""
+        """Target cluster. Raise ``InvalidSpec`` if the test does not contain it."""
         return self._resolved(self.test.spec.target, "spec.target")
 
     @property
@@ -57,10 +57,7 @@ class MirrorTestRun(Model):
         return self.test.spec.target is not None
 
     def without_target(self) -> "MirrorTestRun":
-        """Return the run without its target.
-
-        A load is sent without knowledge of the target.
-        """
+        """Return the run without its target, which is not needed to send a load."""
         spec = self.test.spec.model_copy(update={"target": None})
         return self.model_copy(update={"test": self.test.model_copy(update={"spec": spec})})
 
@@ -71,7 +68,7 @@ class MirrorTestRun(Model):
 
     @property
     def changes(self) -> FlowChanges:
-        """Differences that the flow under test makes on purpose.
+        """Changes that the flow under test makes to copies on purpose.
 
         Raise ``InvalidSpec`` if the test has an invalid annotation.
         """
@@ -127,7 +124,7 @@ def resolve(test: MirrorTest, flow: ReplicationFlow) -> MirrorTest:
     """Return the test with the clusters, topic names and guarantees of a flow, for Spark jobs.
 
     The result has no ``flowName``. Its annotations contain the name of the flow, the commit
-    interval, and for an audit the changes of the flow.
+    interval, and for an audit the changes that the flow makes to copies.
 
     Raises:
         InvalidSpec: The flow's settings do not allow this test.
@@ -169,7 +166,7 @@ def resolve(test: MirrorTest, flow: ReplicationFlow) -> MirrorTest:
                     "target_topic": _template(test, flow),
                     "budgets": budgets,
                     "audit": spec.audit and _audit(flow, spec.audit),
-                    # Other steps affect the flow, which the jobs need not know.
+                    # A rehearsal and other steps affect only the flow. Jobs do not use them.
                     "rehearsal": None,
                     "chaos": tuple(step for step in spec.chaos if step.action.is_of_load),
                 }
@@ -179,7 +176,7 @@ def resolve(test: MirrorTest, flow: ReplicationFlow) -> MirrorTest:
 
 
 def _audit(flow: ReplicationFlow, audit: Audit) -> Audit:
-    """Return the audit with the topics of the flow, unless it has its own."""
+    """Return the audit with the topics of the flow, unless the audit names topics."""
     spec = flow.spec
     return audit.model_copy(
         update={
@@ -200,7 +197,7 @@ def _template(test: MirrorTest, flow: ReplicationFlow) -> str:
     """Return the flow's template for target topic names.
 
     Raises:
-        InvalidSpec: The flow names a topic of the load differently.
+        InvalidSpec: No template fits all topics of the load.
     """
     policy = policy_for(flow.spec.replication_policy, flow.spec.source.alias)
     template = policy.target_topic(_ANY).replace(_ANY, "{topic}")

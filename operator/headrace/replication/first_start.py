@@ -1,8 +1,8 @@
 """Topics that the source had at the first start of a flow.
 
 They are stored in the progress topic on the target with separate keys, so that they need no other
-topic or permission. Earlier versions of headrace log that they cannot read such a key, and ignore
-the record.
+topic or permission. Earlier versions of headrace log that they cannot read these keys, and ignore
+the records.
 """
 
 import json
@@ -81,7 +81,7 @@ class _Part:
     time_ms: int
     """Unix time of the first start, in ms. All records of one start have the same time."""
     parts: int
-    """Number of records."""
+    """Number of records of the first start."""
     topics: str
     """Entries in Base64."""
 
@@ -93,12 +93,16 @@ class FirstStart:
     """Topics of the source at the first start of a flow."""
 
     def __init__(self, entries: Mapping[bytes, tuple[int, bool]] = MappingProxyType({})) -> None:
-        """Create the object. Entries contain partitions and selection, by hash of the topic."""
+        """Create the object.
+
+        ``entries`` contains the number of partitions of each topic, and True if the flow selected
+        the topic, by the hash of the topic's name and id.
+        """
         self._entries = entries
 
     @classmethod
     def of(cls, topics: Iterable[SourceTopic]) -> Self:
-        """Return the object for these topics."""
+        """Create the object from the topics of the source."""
         return cls(
             {_hash(one.name, one.topic_id): (one.partitions, one.selected) for one in topics}
         )
@@ -106,7 +110,7 @@ class FirstStart:
     def origin(self, name: str, topic_id: str, partition: int) -> Origin:
         """Return whether a partition existed, and was selected, when the flow first started.
 
-        ``topic_id`` is empty if the topic has none.
+        ``topic_id`` is empty if the topic has no id.
         """
         # A topic keeps its entry without an id if its cluster is upgraded to Kafka 2.8.
         found = self._entries.get(_hash(name, topic_id)) or self._entries.get(_hash(name, ""))

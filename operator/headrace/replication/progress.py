@@ -15,7 +15,7 @@ from pydantic import TypeAdapter
 from headrace.api import LossAction, LossCause
 
 # Ranges of copied records, with their source and target offsets. In a range, offsets ascend by one
-# on both sides. All copied records form one range until the source has a gap: compaction, a
+# on both clusters. All copied records form one range until the source has a gap: compaction, a
 # transaction marker, or a record that is left out.
 
 T = TypeVar("T")
@@ -39,17 +39,16 @@ def thin_out(ascending: list[T], limit: int) -> list[T]:
 
 
 class ContiguousRange(NamedTuple):
-    """A range of copied records that starts at ``source``, and on the target at ``target``."""
+    """Copied records from source offset ``source`` on, with target offsets from ``target`` on."""
 
     source: int
     target: int
     records: int
     contiguity_id: int
-    """Number that contiguous ranges share.
+    """Number that two ranges share if the target has only copied records between them.
 
-    Between two ranges with the same number, the target contains only records with that number, some
-    of which may be in forgotten ranges. If the offsets of the two ranges have the same distance on
-    both sides, there are no gaps between them.
+    Some of these records may be in forgotten ranges. If the two ranges are equally far apart on the
+    source and on the target, the source has no gap between them.
     """
 
     @property
@@ -58,7 +57,7 @@ class ContiguousRange(NamedTuple):
         return self.source + self.records - 1, self.target + self.records - 1
 
     def continues(self, last: tuple[int, int]) -> bool:
-        """Return True if the range starts immediately after ``last`` on both sides."""
+        """Return True if the range starts immediately after the offsets of ``last``."""
         return (self.source - 1, self.target - 1) == last
 
     def without(self, first: int) -> "ContiguousRange":
@@ -144,7 +143,10 @@ def with_runs(
     runs: Iterable[ContiguousRange],
     new_contiguity_id: Callable[[], str],
 ) -> tuple[OffsetPair, ...]:
-    """Return the pairs, with the first and the last pair of each later range added."""
+    """Return the pairs, extended by the first and the last pair of each range.
+
+    Records up to the last of ``pairs`` are left out of the ranges.
+    """
     found = list(pairs)
     for run in runs:
         known = found[-1].target_offset + 1 - run.target if found else 0
@@ -193,14 +195,14 @@ class ProgressKey:
 class Loss:
     """A loss of records of one partition.
 
-    It remains in progress until the partition is reset, because later records hide it.
+    It remains in the progress until the partition is reset, because later records hide it.
     """
 
     cause: LossCause
     first: int
-    """First lost offset. ``cause`` determines if it is a source or a target offset."""
+    """First lost offset. ``cause`` determines whether it is a source or a target offset."""
     last: int
-    """Last lost offset, or an offset below ``first`` if it is unknown."""
+    """Last lost offset, or an offset below ``first`` if the last one is unknown."""
     time_ms: int
     """Unix time at which the loss was noticed, in ms."""
     lower_bound: bool = False
@@ -228,14 +230,15 @@ class Loss:
 
 
 _MAX_EARLIER = 20
-"""Maximum number of earlier losses. If there are more, the two oldest losses of one kind are
-merged."""
+"""Maximum number of losses before the last one. If there are more, the two oldest losses of one
+kind are merged."""
 
 
 def losses_before(loss: Loss, last: Loss | None, earlier: tuple[Loss, ...]) -> tuple[Loss, ...]:
-    """Return the earlier losses of a partition whose last loss becomes ``loss``.
+    """Return the losses before ``loss``, which becomes the last loss of a partition.
 
-    ``last`` is added unless it is unresolved: ``loss`` is then its outcome.
+    ``last`` is the last loss so far, and ``earlier`` are the losses before it. An unresolved
+    ``last`` is left out, because ``loss`` is its outcome.
     """
     if last is None or last.unresolved or last == loss:
         return earlier
@@ -262,7 +265,7 @@ class SkippedRange:
     source_topic_id: str
     first: int
     last: int
-    """First and last offset."""
+    """Offset of the last of these records."""
 
 
 MAX_SKIPPED = 100
@@ -272,7 +275,7 @@ MAX_SKIPPED = 100
 def with_skipped(
     skipped: tuple[SkippedRange, ...], source_topic_id: str, offset: int
 ) -> tuple[SkippedRange, ...]:
-    """Return the ranges with another record."""
+    """Return the ranges with the record at ``offset`` added."""
     *others, last = skipped or (SkippedRange(source_topic_id, offset, offset),)
     if (last.source_topic_id, last.last + 1) == (source_topic_id, offset):
         return (*others, replace(last, last=offset))
@@ -298,7 +301,7 @@ class OwnerProducer:
 class Confirmed:
     """Last offsets at which the partition's topics were known to have the stored ids.
 
-    Later records may belong to topics that were created again.
+    Records after these offsets may belong to topics that were created again.
     """
 
     source_offset: int
@@ -310,9 +313,9 @@ class Confirmed:
 class TargetSeen:
     """End of a partition's acknowledged records on the target.
 
-    While a leader of this epoch had the log, all records below the offset were acknowledged. If a
-    later leader's log ends this epoch at a lower offset, the target has lost records (KIP-320),
-    even if its log has grown past the offset since.
+    All records below ``offset`` were acknowledged while a leader of epoch ``leader_epoch`` had the
+    log. If this epoch ends at a lower offset in a later leader's log, the target has lost records
+    (KIP-320), even if the log has grown past ``offset`` since.
     """
 
     offset: int
@@ -368,17 +371,17 @@ class Progress:
     first_offset: int = -1
     """Offset at which ``spec.startFrom`` began the partition, or -1 if unknown.
 
-    While it is still the next offset, nothing was copied.
+    As long as it equals ``source_offset``, nothing was copied.
     """
     reset_ms: int = 0
     """Unix time in ms of the last reset that was carried out, as the user's request states it."""
     tombstones_since_ms: int = 0
     """Unix time in ms since which nothing was copied, if longer than the source keeps tombstones.
 
-    Zero means that this has not happened since the last reset.
+    Zero if there was no such pause since the last reset.
     """
     writer: OwnerProducer | None = None
-    """Producer of the owner. If None, it cannot be fenced."""
+    """Producer of the owner. If it is None, the owner cannot be fenced."""
     unfenced: tuple[int, ...] = ()
     """Producer ids of earlier owners that were not fenced and may append records.
 
@@ -391,7 +394,7 @@ class Progress:
     fencing: tuple[OwnerProducer, ...] = ()
     """Producers of earlier owners that ``writer`` is about to fence.
 
-    Until they are fenced it appends nothing, and the next owner must also fence them.
+    ``writer`` appends nothing until they are fenced. The next owner must also fence them.
     """
     switch: Switch | None = None
     """Fail-over of the partition, after which no owner copies it. None if there is none."""
@@ -404,8 +407,8 @@ class Progress:
     data_writer: OwnerProducer | None = None
     """Producer of the copy's data with ``offsets.mode: Preserved``.
 
-    Every owner appends data with this producer id. ``writer`` and ``fencing`` then write the
-    markers that fill gaps. None means that the target's offsets differ from the source's.
+    Every owner appends data with this producer id. In this mode, ``writer`` and ``fencing`` write
+    the markers that fill gaps. None means that the target's offsets differ from the source's.
     """
     skipped: tuple[SkippedRange, ...] = ()
     """Source records that were skipped (``onRecordError.action: Skip``), oldest first.
@@ -413,15 +416,16 @@ class Progress:
     An audit does not count them as missing.
     """
     version: int = _VERSION
-    """Version of the record.
+    """Format version of the record.
 
-    It rises only if earlier versions of headrace must not read the record.
+    It rises only if older releases of headrace must not read the record. An older release ignores
+    fields that it does not know, and writes records without them, so that a roll-back loses no
+    offset.
 
-    An earlier version ignores fields that it does not have, and writes without them, so that a
-    roll-back loses no offset. Version 2 is written in a transaction, and counts only if the
-    transaction was committed. Earlier versions would accept aborted records. Version 3 belongs to a
-    copy with its source's offsets. Earlier versions would append other markers to the copy, which
-    shifts all later offsets.
+    A record of version 2 is written in a transaction, and counts only if the transaction was
+    committed. Older releases would accept aborted records. A record of version 3 belongs to a copy
+    with its source's offsets. Older releases would append other markers to the copy, which shifts
+    all later offsets.
     """
 
     @property
@@ -430,20 +434,20 @@ class Progress:
         return self.version == _IN_TRANSACTION
 
     def of_transaction(self) -> "Progress":
-        """Return the progress in the version for writes in a transaction."""
+        """Return the same progress in the format version that is written inside a transaction."""
         return replace(self, version=_IN_TRANSACTION)
 
     def of_no_transaction(self) -> "Progress":
-        """Return the progress in the version for writes without a transaction."""
+        """Return the same progress in the format version that is written outside transactions."""
         return replace(self, version=_VERSION if self.data_writer is None else _PRESERVED)
 
     def preserving(self, data_writer: OwnerProducer) -> "Progress":
-        """Return the progress in the version for a copy that has its source's offsets."""
+        """Return the progress in the format version for a copy that has its source's offsets."""
         return replace(self, data_writer=data_writer, version=_PRESERVED)
 
     @property
     def known_good(self) -> Confirmed:
-        """Latest offsets that belong to the topics with the stored ids."""
+        """Latest offsets that are known to belong to the topics with the stored ids."""
         here = Confirmed(self.source_offset, self.source_end, self.target_offset)
         return self.confirmed or here
 
@@ -458,13 +462,13 @@ class Progress:
         return self.earlier_losses if self.loss is None else (*self.earlier_losses, self.loss)
 
     def with_loss(self, loss: Loss) -> "Progress":
-        """Return the progress with this loss as the last one."""
+        """Return the progress with ``loss`` as the last loss."""
         earlier = losses_before(loss, self.loss, self.earlier_losses)
         return replace(self, loss=loss, earlier_losses=earlier)
 
     def encode(self) -> bytes:
         """Encode the record's value as JSON."""
-        # Earlier versions of headrace require this field, which has no meaning.
+        # Older releases of headrace require this field, which has no meaning.
         return _encode({**asdict(self), "filter_generation": 0})
 
     @classmethod
@@ -506,9 +510,9 @@ Writers = Mapping[tuple[str, int], OwnerProducer]
 def writers_after(writers: Writers, stored: Progress | None, progress: Progress) -> Writers:
     """Return the writers that may append once ``progress`` is read after ``stored``.
 
-    A claim adds its own writer and the writers that it must fence. This includes a claim with an
-    epoch that is too low to count, because its owner may not have noticed that yet. A later record
-    of the same owner without such writers means that they are fenced.
+    A claim adds its own writer and the writers that it must fence. A claim with an epoch that is
+    too low to count also adds them, because its owner may not have noticed yet that it lost the
+    partition. If the owner's next record lists no writers to fence, the owner has fenced them.
     """
     following = dict(writers)
     if stored is not None and stored.owner == progress.owner and not progress.fencing:

@@ -173,7 +173,7 @@ class BrokerProcess:
 
     @property
     def _classes(self) -> Path:
-        """List of the classes that the JVM loaded. It is written only without a class archive."""
+        """List of the classes that the JVM loaded. A JVM with a class archive does not write it."""
         return self.folder / "classes.txt"
 
     def _archive(self) -> ClassArchive:
@@ -182,8 +182,8 @@ class BrokerProcess:
     def _jvm(self, *arguments: str) -> "subprocess.Popen[bytes]":
         archive = self._archive()
         classpath = ":".join(map(str, archive.classpath))
-        # A sandbox's broker runs for minutes. Full compilation would double the CPU time of its
-        # start, which it would not save later.
+        # Full compilation would double the CPU time of a broker's start. A sandbox's broker runs
+        # for minutes, too short to save as much.
         options = ["-XX:TieredStopAtLevel=1", "-XX:+ExitOnOutOfMemoryError", *LOGGING]
         options += archive.options(self._classes)
         command: list[str | Path] = [self.java.executable, *options, "-cp", classpath, *arguments]

@@ -27,7 +27,7 @@ from headrace.toolchain.java import Java, find_java
 def proxy_properties(environment: Mapping[str, str]) -> dict[str, str]:
     """Return Java system properties for ``HTTP_PROXY``, ``HTTPS_PROXY`` and ``NO_PROXY``.
 
-    The variables may be in upper or lower case. A JVM does not read them. The names of the
+    A JVM does not read these variables, which may be in upper or lower case. The names of the
     properties are from "Networking Properties" in the documentation of java.net. The names of the
     user and the password are from Ivy's IvyAuthenticator. Raise ``InvalidSpec`` if an address is
     invalid.
@@ -52,7 +52,7 @@ def proxy_properties(environment: Mapping[str, str]) -> dict[str, str]:
         if proxy.username:
             properties["http.proxyUser"] = unquote(proxy.username)
             properties["http.proxyPassword"] = unquote(proxy.password or "")
-            # Otherwise Java does not send a password to a proxy for https.
+            # By default, Java does not send a password to a proxy for https.
             properties["jdk.http.auth.tunneling.disabledSchemes"] = ""
     if no_proxy := environment.get("no_proxy") or environment.get("NO_PROXY"):
         properties["http.nonProxyHosts"] = "|".join(_patterns(no_proxy))
@@ -82,9 +82,9 @@ def repository() -> str:
 def retrieve(sizes: Mapping[str, int], folder: Path, java: Java) -> Path:
     """Download jars without their dependencies. Return the folder of ``<name>-<version>.jar``.
 
-    ``sizes`` are in bytes, by ``group:name:version``. All files of Ivy are in ``folder``. Ivy's
-    cache is there as well, because it remembers failures. The progress is shown on standard error.
-    Raise ``Fatal`` if a jar is not available.
+    ``sizes`` are in bytes, by ``group:name:version``. Ivy writes only into the new folder
+    ``folder``. Its cache is also there, because an old cache remembers failed downloads. The
+    progress is shown on standard error. Raise ``Fatal`` if a jar is not available.
     """
     folder.mkdir(parents=True, mode=0o700)
     (folder / "ivy.xml").write_text(_descriptor(sizes))
@@ -282,8 +282,8 @@ def jars(jar_set: JarSet, java: Java | None = None) -> tuple[Path, ...]:
 def fetched(jars: Sequence[Jar], java: Java | None = None) -> tuple[Path, ...]:
     """Return the files of jars. Download missing ones first.
 
-    Ivy downloads them. It runs in the Java of the argument ``java``, or in one that is found. If no
-    jar is missing, no JVM is started. Processes that need the same jars wait for the first of them.
+    Ivy downloads them. It runs in ``java``, or in a Java that is found on this machine. If no jar
+    is missing, no JVM is started. Processes that need the same jars wait for the first of them.
     Raise ``Fatal`` if a jar is not available or differs from the pinned one.
     """
     if _missing(jars):

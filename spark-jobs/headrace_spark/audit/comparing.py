@@ -1,4 +1,4 @@
-"""Comparison of the fixed ranges of both clusters, and the number of differences."""
+"""Comparison of both clusters in the offset ranges that ``ranges.fix`` returns."""
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
@@ -84,19 +84,19 @@ class Found:
     Their records may be missing on the target.
     """
     after_frontier: int
-    """Number of source records that the target lacks, but was not required to have."""
+    """Number of source records after the frontier that the target lacks. They are no defects."""
     stamped: frozenset[str]
     refused: int = 0
-    """Number of source records that the target refused, as the flow stored."""
+    """Number of source records that the target refused, according to the flow."""
     source_ranges: Mapping[str, tuple[tuple[int, int], ...]] = field(default_factory=dict)
     """First offset and frontier of each partition, by the topic's name on the source."""
     target_ranges: Mapping[str, tuple[tuple[int, int], ...]] = field(default_factory=dict)
     """First offset and end offset of each partition, by the topic's name on the source."""
     audited: Mapping[SourcePartition, AuditedPartition] = field(default_factory=dict)
-    """Frontier at which the next audit continues, if this one passes."""
+    """Frontiers at which the next audit continues, if this one passes."""
     schemas: SchemaCheck | None = None
     past: AuditedPast | None = None
-    """Ranges of earlier audits, or None if the audit does not continue after another one."""
+    """Result for ranges of earlier audits, or None if this audit does not continue any."""
 
 
 def compare(
@@ -168,7 +168,7 @@ def _deleted(
 
 @dataclass
 class _Comparison:
-    """One attempt to compare fixed ranges."""
+    """One attempt to compare the ranges."""
 
     spark: SparkSession
     run: MirrorTestRun
@@ -223,9 +223,9 @@ class _Comparison:
     def _audited(
         self, on_source: Iterable[AuditBlock], on_target: Iterable[AuditBlock]
     ) -> dict[SourcePartition, AuditedPartition]:
-        """Return the frontier for the next audit.
+        """Return each partition's frontier for the next audit.
 
-        The frontier of a compacted topic is the first record.
+        The frontier of a compacted topic is its first record.
         """
         source, target = self.ranges.source, self.ranges.target
         lanes: dict[Lane, tuple[list[AuditBlock], list[AuditBlock]]] = defaultdict(lambda: ([], []))
@@ -359,7 +359,7 @@ class _Comparison:
         yield from self._unread(result.unread, here, there)
 
     def _refused(self, candidates: Sequence[HashedRecord]) -> Set[Origin]:
-        """Return the positions of source records that the flow did not copy on purpose."""
+        """Return the positions of source records that the flow left out on purpose."""
         source, target = self.ranges.source, self.ranges.target
         return refused(self.spark, self.run, source.ids, target.names, candidates)
 
@@ -486,7 +486,7 @@ class _Comparison:
         source_blocks: Mapping[Key, AuditBlock],
         target_blocks: Mapping[Key, AuditBlock],
     ) -> Iterable[RecordDifference]:
-        """Yield the certain differences of blocks that were not read, from their record counts.
+        """Yield the differences that the record counts of unread blocks prove.
 
         The other records of these blocks are reported as not compared.
         """

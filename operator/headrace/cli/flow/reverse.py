@@ -1,4 +1,4 @@
-"""``headrace flow reverse``: prints the flow back to the source after a fail-over."""
+"""``headrace flow reverse``: prints the reverse flow after a fail-over."""
 
 from pathlib import Path
 from typing import Any
@@ -42,15 +42,15 @@ _LEFT = {
 def command(
     flows: Flows, flow: str | None, dry_run: bool, file: Path | None, secrets: Path | None
 ) -> None:
-    """Print the manifest of the flow back to the source of FLOW, which is failed over.
+    """Print the manifest of the reverse flow of FLOW, which is failed over.
 
-    With policy Identity, the flow back copies the records that were written to the target since
-    the switch. Its start offsets are stored on the old source, which must be reachable. Records of
-    the old source that were never copied are counted. They stay there, before the records that are
-    copied back.
+    With policy Identity, the reverse flow copies the records that were written to the target since
+    the fail-over. Its start offsets are stored on the old source, which must be reachable. The
+    command reports how many records of the old source were never copied. They stay there, before
+    the records that are copied back.
 
-    With policy Default, the flow back copies the target's own topics from their start, with a
-    prefix. It does not copy copies. Groups resume on the old source at the record that they had
+    With policy Default, the reverse flow copies the target's topics that are not copies, from
+    their start and with a prefix. Groups resume on the old source at the record that they had
     reached in the copies.
 
     Examples:
@@ -63,7 +63,7 @@ def command(
         found = survey_target(there)
         if there.spec.replication_policy.type == "Default":
             _return_groups(there, found, dry_run=dry_run)
-            if not dry_run and file is None:  # applications return: their writes are no mistake
+            if not dry_run and file is None:  # applications may write to the source again
                 flows.request(there.name, "watch-source", enabled=False)
             click.echo(yaml.safe_dump(_document(reverse), sort_keys=False), nl=False)
             return
@@ -140,7 +140,7 @@ def _return_groups(forward: FlowContext, found: Survey, *, dry_run: bool) -> Non
 def reversed_flow(flow: ReplicationFlow) -> ReplicationFlow:
     """Return the flow with source and target exchanged.
 
-    Raise ``InvalidSpec`` if the replication policy or ``offsets.mode`` does not allow that.
+    Raise ``InvalidSpec`` if the replication policy or ``offsets.mode`` allows no reverse flow.
     """
     if flow.spec.replication_policy.type not in ("Identity", "Default"):
         raise InvalidSpec(

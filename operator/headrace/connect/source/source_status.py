@@ -42,8 +42,8 @@ _INTERVAL_S = 5.0
 # Messages of lanes.
 
 _KEPT_S = 6.0
-"""Minimum time for which a message is kept. While its cause lasts, a lane repeats it at least every
-5 s, the longest back-off of connections."""
+"""Minimum time for which a message is kept. While the cause lasts, a lane repeats the message at
+least every 5 s, the longest back-off of connections."""
 
 
 class UnreadLag:
@@ -66,7 +66,7 @@ class UnreadLag:
         return 0.0 if self._read_s is None else self._context.clock.monotonic() - self._read_s
 
     def observe(self, partitions: Set[TopicPartition]) -> bool:
-        """Request the lag if that is due; return whether a result was received."""
+        """Request the lag if a request is due. Return True if a result was received."""
         if not partitions:
             self.records = self.seconds = 0
             self._behind_since_s = self._read_s = None
@@ -154,7 +154,7 @@ class SourceStatus:
         self._left_out: tuple[Condition, ...] = ()
 
     def take_over(self, before: ReplicationTaskStatus) -> None:
-        """Continue to report the status of an earlier instance.
+        """Continue to report the status of the task's previous instance.
 
         Lost data and a lag are reported until any instance copies records again. Excluded records
         are reported as long as the task exists.
@@ -248,7 +248,7 @@ class SourceStatus:
         )
 
     def is_silent(self, seconds: float) -> bool:
-        """Return whether the source's end is unknown because the source does not respond."""
+        """Return True if the source is silent for too long, so that its end is unknown."""
         return seconds > self._silent_after_s
 
     def _silence(self, silent: Set[TopicPartition], of: int) -> tuple[Condition, ...]:
@@ -274,9 +274,9 @@ class SourceStatus:
         return (observation(ConditionType.READY, Reason.TARGET_UNREACHABLE, message, false),)
 
     def also(self, more: Sequence[Condition]) -> bool:
-        """Add conditions to the last observed ones; return whether one of them is new.
+        """Add conditions to the last observed ones. Return True if a condition was added.
 
-        This is for a task that copies nothing at the moment.
+        Use this method for a task that copies nothing at the moment.
         """
         known = self._life.status.conditions
         new = tuple(one for one in more if find_condition(known, one.type) is None)
@@ -290,12 +290,15 @@ class SourceStatus:
         return shown.conditions
 
     def say(self, message: str) -> None:
-        """Report a message of a lane, which continues with other partitions."""
+        """Report a problem of a lane, which continues with other partitions."""
         self._said_s = self._clock.monotonic()
         self._life.note(Retriable(f"{message}; trying again"))
 
     def forget_error(self) -> None:
-        """Clear the error if records were acknowledged, and no lane repeats its message."""
+        """Clear the error if records were acknowledged since the last call.
+
+        Do nothing if a lane has reported a message within the last ``_KEPT_S`` seconds.
+        """
         if self._clock.monotonic() - self._said_s < _KEPT_S:
             return
         if self.copied.records > self._acknowledged_before:

@@ -1,8 +1,8 @@
 """Prepares batches for sending: stamps headers, corrects checksums, and joins small batches.
 
-Producers must set header fields that differ from those of stored batches. The base offset must be
-0, because brokers otherwise recompress compressed batches. There must be no leader epoch and no
-flags of cleaning or of another transaction. The sequence is the producer's.
+The header of a batch to send differs from the header of the stored batch. Its base offset is 0,
+because brokers otherwise recompress compressed batches. It has no leader epoch, no delete horizon,
+and no flag of another transaction. Its sequence is the producer's.
 """
 
 import ctypes
@@ -19,9 +19,9 @@ from headrace.kafka.wire.native import Function, Native, address_of, native
 from headrace.kafka.wire.scan import COLUMNS, RECORDS, batch_at
 from headrace.kafka.wire.transactions import ProducerIdentity
 
-# CRC-32C after a change at the beginning of a batch, without reading the rest. If the batch was
-# damaged on the way here, a checksum of the whole batch would hide it. This one stays wrong, and
-# the target's broker rejects the batch.
+# Corrects the CRC-32C after a change at the beginning of a batch, without reading the rest. If the
+# batch was damaged before it arrived here, a new checksum of the whole batch would hide the damage.
+# The corrected checksum stays wrong, and the target's broker rejects the batch.
 
 _POLYNOMIAL = 0x82F63B78
 _Columns = list[int]
@@ -32,7 +32,7 @@ def changed(checksum: int, old: bytes | memoryview, new: bytes | bytearray, rest
     """Return the checksum after ``old`` at the beginning was replaced by ``new``.
 
     ``checksum`` covers ``old`` and ``rest_bytes`` more bytes. CRCs are linear: the difference at
-    the beginning is shifted through the rest, for four bits of its length at a time.
+    the beginning is shifted through the rest, in one step for each four bits of ``rest_bytes``.
     """
     difference: int = crc32c(old) ^ crc32c(new)
     for level in _LEVELS:
@@ -50,14 +50,14 @@ def changed(checksum: int, old: bytes | memoryview, new: bytes | bytearray, rest
 
 
 class _Level:
-    """Effect of 0 to 15 times a number of zero bytes on a checksum."""
+    """Effect on a checksum of 0 to 15 blocks of zero bytes. Level n has blocks of 16**n bytes."""
 
     def __init__(self, columns: Callable[[], _Columns]) -> None:
         self._columns = columns
 
     @cached_property
     def tables(self) -> list[_Tables]:
-        """Tables of the effect, created at the first use (1 ms, 0.6 MB)."""
+        """Tables of the effect, by number of blocks. Created at the first use (1 ms, 0.6 MB)."""
         columns, all_columns = self._columns(), [_NOTHING]
         for _ in range(15):
             all_columns.append([_applied(columns, column) for column in all_columns[-1]])
@@ -91,7 +91,7 @@ def _applied(columns: _Columns, value: int) -> int:
 
 
 def _tables(columns: _Columns) -> _Tables:
-    """Return the effect on each value of each of the four bytes."""
+    """Return the effect on each value of each of a checksum's four bytes."""
     one, two, three, four = (_table(columns[first : first + 8]) for first in (0, 8, 16, 24))
     return one, two, three, four
 
@@ -178,8 +178,8 @@ def sequence_after(sequence: int, records: int) -> int:
 # Joining of small record batches into one, in C. See ``native.py``.
 # The cost of a batch in Python and on the target does not depend on its size, so small batches cost
 # several times as much per byte as batches of 1 MiB. Joining rewrites the records, because offset
-# and timestamp of a record are relative to its batch. In Python that would take 4 us per record,
-# more than it saves. In C it takes about 20 ns.
+# and timestamp of a record are relative to its batch. In Python, rewriting a record would take
+# 4 us, more than joining saves. In C it takes about 20 ns.
 
 _SMALL_BYTES = 64 << 10
 """Maximum size in bytes of a batch to join. Copying a larger batch costs more than joining it
@@ -208,7 +208,7 @@ def joined_bytes(records: memoryview, most_bytes: int) -> int:
     """Return the size of the buffer that ``joined`` needs.
 
     In the new batch, offsets and timestamps of records may need a few more bytes. If they need more
-    than the reserve, fewer batches are joined.
+    bytes than the buffer has in reserve, fewer batches are joined.
     """
     size = min(len(records), most_bytes)
     return HEADER_BYTES + size + (size >> 4) + 1024
@@ -220,9 +220,8 @@ def joined(
     """Join the first batches of ``records`` into ``into``, or return None if fewer than two fit.
 
     The joined batches start at offset ``start`` or above, and their records have at most
-    ``most_bytes``. Only batches that are intact and small are joined. Their offsets must be
-    consecutive and without gaps, with no compression and no attribute bits. ``records`` must be
-    writable, as ctypes requires.
+    ``most_bytes``. Only intact, small, uncompressed batches without attribute bits are joined, as
+    long as their offsets have no gaps. ``records`` must be writable, as ctypes requires.
     """
     if records.readonly or len(records) < HEADER_BYTES:
         return None

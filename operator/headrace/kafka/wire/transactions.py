@@ -47,8 +47,8 @@ from headrace.timing import Backoff
 T = TypeVar("T")
 TIMEOUT_S = 30.0
 _TRANSACTION = i8(1)  # type of coordinator
-# Errors after which nothing was changed: the coordinator moves or loads, or it still completes the
-# previous transaction.
+# Errors that changed nothing: the coordinator moves or loads, or still completes the previous
+# transaction.
 _NOTHING_DONE = {
     ErrorCode.coordinator_load_in_progress,
     ErrorCode.coordinator_not_available,
@@ -116,8 +116,9 @@ class Transactions:
 
         Afterwards the coordinator rejects requests with the old epoch. Leaders reject old data only
         after a marker. With ``current``, the request fails unless ``current`` is still the newest
-        identity (KIP-360). An id that has expired silently gets another ``producer_id``, so compare
-        it. ``timeout_ms`` is the maximum duration of transactions.
+        identity (KIP-360). If the transactional id has expired, the coordinator returns another
+        ``producer_id`` without an error, so compare it. ``timeout_ms`` is the maximum duration of
+        transactions.
         """
         request = InitProducerIdRequest(
             transactional_id=self._id,
@@ -149,11 +150,9 @@ class Transactions:
         *,
         timeout_s: float = TIMEOUT_S,
     ) -> None:
-        """Add partitions to the transaction.
+        """Add partitions to the transaction. If one partition is rejected, none is added.
 
-        Its end writes a marker to each of them, even without data.
-
-        If one partition is rejected, none is added.
+        The end of the transaction writes a marker to each partition, even to one without data.
         """
         topics = tuple(
             AddPartitionsToTxnTopic(
@@ -254,8 +253,8 @@ async def idempotent_producer(
 ) -> ProducerIdentity:
     """Return a new producer id without a transactional id. It cannot be fenced.
 
-    Any broker provides one. Raise ``Retriable`` if none did in time, ``RequestRefused`` if the
-    principal lacks the permission, and ``AccessDenied``.
+    Any broker provides one. Raise ``Retriable`` if no broker did in time, ``RequestRefused`` if the
+    principal lacks the permission, or ``AccessDenied`` if a user must correct the access.
     """
     request = InitProducerIdRequest(
         transactional_id=None,
@@ -282,7 +281,7 @@ async def idempotent_producer(
 async def transactional_ids(
     cluster: ClusterClient, producer_ids: Collection[int]
 ) -> dict[int, str]:
-    """Return the transactional ids of these producer ids. Producers without one are left out.
+    """Return transactional ids by producer id. Producers without one are left out.
 
     Each broker lists the ids that it coordinates and that the principal may describe. Raise
     ``RequestRefused``, ``Unreachable``, or ``UnsupportedBroker`` before Kafka 3.0.
