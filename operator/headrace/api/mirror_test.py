@@ -160,14 +160,15 @@ class MirrorTestSpec(Model):
     """Mirror, load and allowed defects."""
 
     flow_name: Annotated[str, Field(max_length=MAX_NAME_LENGTH), A_NAME] | None = None
-    """Name of the flow to test. For another mirror, set source and target instead."""
+    """Name of the flow to test. For a mirror that is not a flow of headrace, set source and target
+    instead."""
     source: ClusterSpec | None = None
     """Cluster that a mirror other than a flow of headrace reads."""
     target: ClusterSpec | None = None
-    """Cluster that another mirror writes to."""
+    """Cluster that a mirror other than a flow of headrace writes to."""
     target_topic: Template = BY_SOURCE
-    """Pattern of target topics of another mirror: {topic} is the source topic, {source} the alias
-    of the source."""
+    """Pattern of target topics of a mirror other than a flow of headrace: {topic} is the source
+    topic, {source} the alias of the source."""
     partitioning: Partitioning = Partitioning.PRESERVED
     """Guarantee of the mirror about partitions: as on the source (Preserved), one for all messages
     of a key (ByKey), or none (Any)."""
