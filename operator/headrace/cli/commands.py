@@ -53,7 +53,7 @@ _FLOW = Noun(
             True,
         ),
         "reverse": Command(
-            "Print the flow back to the source after a fail-over.", "flow.reverse:command", True
+            "Print the reverse flow after a fail-over.", "flow.reverse:command", True
         ),
         "import": Command(
             "Resume a flow where a MirrorMaker 2 stopped.", "flow.mirror_maker:import_", True
@@ -129,9 +129,7 @@ _JOB = Noun(
     """,
     {
         "failover": Command("Print a Job that fails a flow over.", "flow.jobs:failover", True),
-        "reverse": Command(
-            "Print a Job that starts the flow back to the source.", "flow.jobs:reverse", True
-        ),
+        "reverse": Command("Print a Job that starts the reverse flow.", "flow.jobs:reverse", True),
         "import": Command(
             "Print a Job that takes over from a MirrorMaker 2.", "flow.jobs:import_", True
         ),

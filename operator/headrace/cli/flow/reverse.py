@@ -101,8 +101,8 @@ def _return_groups(forward: FlowContext, found: Survey, *, dry_run: bool) -> Non
     if behind:
         click.echo(
             f"{forward.target.name} has {sentence(behind)} in copies, written since the fail-over: "
-            "the flow back does not copy copies, so applications must write to the target's own "
-            "topics.",
+            "the reverse flow does not copy copies, so applications must write to topics of the "
+            "target that are not copies.",
             err=True,
         )
     left = unreplicated_offsets(found, forward.source.offsets(found.partitions, Position.LATEST))
@@ -144,7 +144,7 @@ def reversed_flow(flow: ReplicationFlow) -> ReplicationFlow:
     """
     if flow.spec.replication_policy.type not in ("Identity", "Default"):
         raise InvalidSpec(
-            "the flow back requires spec.replicationPolicy.type: Identity or Default, and "
+            "the reverse flow requires spec.replicationPolicy.type: Identity or Default, and "
             f"{flow.metadata.name} has {flow.spec.replication_policy.type}: write your own flow in "
             "the other direction, with topics that are not copies"
         )
