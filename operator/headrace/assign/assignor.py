@@ -98,8 +98,8 @@ class FlowConfig:
     movement_budget: float = 0.1
     """Maximum share of the flow's tasks that one balance round may move.
 
-    Unless it is 0, a round may move at least one task, or swap two. Tasks without a driver do not
-    count.
+    Unless it is 0, a round may move at least one task, or swap two. Moves of tasks without a driver
+    are not counted.
     """
 
 
@@ -210,7 +210,7 @@ class AssignmentError(StrEnum):
     INVALID_STANDBY_TASK = "INVALID_STANDBY_TASK"
     """A stateless task has a standby."""
     MISSING_PROCESS_ID = "MISSING_PROCESS_ID"
-    """A driver of the state is missing. It would not learn which tasks to stop."""
+    """The assignment lacks a driver of the state, which would not learn which tasks to stop."""
     UNKNOWN_PROCESS_ID = "UNKNOWN_PROCESS_ID"
     UNKNOWN_TASK_ID = "UNKNOWN_TASK_ID"
     ACTIVE_AND_STANDBY_TASK_ASSIGNED_TO_SAME_KAFKASTREAMS = (
@@ -249,15 +249,15 @@ class TaskAssignment:
     drivers: Mapping[DriverName, DriverAssignment]
     """Assignment of each driver of the state. A driver without tasks is included."""
     waiting: frozenset[TaskId] = _NONE
-    """Tasks without a driver, because there is no driver or a delay is running."""
+    """Tasks without a driver, for example because there is none, or because a delay is running."""
     follow_up_ms: int | None = None
     """Time of the next decision if nothing changes before, or None if none is needed.
 
     It is on the clock of ``now_ms``.
     """
     balanced: bool = False
-    """True if tasks move for balance. ``now_ms`` becomes ``last_balance_ms`` of the next
-    decision."""
+    """True if tasks move for balance. The caller then passes ``now_ms`` to the next decision as
+    ``last_balance_ms``."""
 
     @property
     def owners(self) -> dict[TaskId, DriverName]:

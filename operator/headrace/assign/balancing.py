@@ -9,8 +9,8 @@ from headrace.assign.draft import Balance, group
 def even_counts(balance: Balance) -> None:
     """Move tasks from drivers with too many tasks to drivers with too few.
 
-    Of the former, the driver with the highest load gives first. Of the latter, the driver with the
-    lowest load receives first.
+    The giving driver with the highest load gives first, and the receiving driver with the lowest
+    load receives first.
     """
     gives, takes = _imbalance(balance)
     loads = balance.draft.loads
@@ -39,7 +39,7 @@ def even_counts(balance: Balance) -> None:
 def _imbalance(balance: Balance) -> tuple[dict[int, int], dict[int, int]]:
     """Return the number of tasks that drivers must give, and that drivers must receive.
 
-    Both sums are equal.
+    Drivers give as many tasks in total as drivers receive.
     """
     draft, drivers = balance.draft, balance.drivers
     gives = {d: n for d in drivers if (n := draft.counts[d] - draft.most) > 0}
@@ -58,7 +58,7 @@ def _imbalance(balance: Balance) -> tuple[dict[int, int], dict[int, int]]:
 
 
 def _choose(balance: Balance, donor: int, receiver: int, weight: float) -> TaskInfo | None:
-    """Choose the task to move, by its weight, its standbys and how many tasks of its kind exist."""
+    """Return the best task to move by weight, standbys and spread of its kind, or None."""
     draft = balance.draft
     there = draft.drivers[receiver]
     at, here = draft.groups(receiver), draft.groups(donor)
@@ -87,14 +87,13 @@ _MAX_SHIFT = 1.9
 A multiple of 2 would only exchange their loads.
 """
 _WORTHWHILE = 0.75
-"""Maximum share of a driver's excess that may remain after moves that miss the tolerance."""
+"""Moves that miss the tolerance are undone if more than this share of a driver's excess remains."""
 
 
 def even_weights(balance: Balance) -> None:
     """Move tasks until the drivers' loads are within the tolerance, the worst driver first.
 
-    If the moves hardly improve a driver, for example because it has few heavy tasks, they are
-    undone.
+    Moves that hardly improve a driver, for example because it has few heavy tasks, are undone.
     """
     done: set[int] = set()
     while True:

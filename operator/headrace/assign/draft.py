@@ -13,7 +13,7 @@ from headrace.assign.assignor import ApplicationState, DriverName, TaskId, TaskI
 TasksByWeight = list[tuple[float, TaskInfo]]
 """Tasks of one driver with their weights, sorted by weight and id."""
 Group = tuple[str, str]
-"""Flow and type of a task. The tasks of each group are spread over all drivers."""
+"""Flow and type of a task: its kind. The tasks of each kind are spread over all drivers."""
 
 ID = itemgetter(0)
 WEIGHT = itemgetter(2)

@@ -105,7 +105,7 @@ TRAFFIC_COST = 10
 NON_OVERLAP_COST = 1
 """Costs as in Kafka Streams' HighAvailabilityTaskAssignor.
 
-Its StickyTaskAssignor has 1 and 10.
+Kafka Streams' StickyTaskAssignor has 1 and 10.
 """
 
 

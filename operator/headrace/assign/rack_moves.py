@@ -131,9 +131,9 @@ class RackSpread:
 
 
 _NEIGHBOURS = 8
-"""Number of lighter tasks, and of tasks that are not lighter, to try as partners of a swap.
+"""Number of lighter tasks to try as swap partners, and number of equal or heavier ones.
 
-They are tried for each saving.
+Tasks are grouped by their saving (``_TasksBySaving``). Both numbers apply to each group.
 """
 
 _TasksBySaving = defaultdict[int, list[tuple[float, TaskInfo]]]

@@ -15,8 +15,8 @@ def place_standbys(
     """Return the standbys of each driver, as many for each stateful task as its flow requires.
 
     A standby is never on its task's driver. Drivers in other racks than the task and its other
-    standbys are preferred, then drivers that had one of them before, then drivers with the fewest
-    tasks. If there are too few drivers, there are fewer standbys.
+    standbys are preferred, then drivers that had a standby of the task before, then drivers with
+    the fewest tasks. If there are too few drivers, there are fewer standbys.
     """
     names = sorted(state.drivers)
     per_flow = {flow: of.standbys for flow, of in state.flows.items()}

@@ -55,7 +55,7 @@ def _give(draft: DraftAssignment, driver: int, info: TaskInfo) -> None:
 
 
 def assign_unowned(draft: DraftAssignment) -> None:
-    """Distribute the orphans in rows of one task for each driver with room, heaviest first.
+    """Distribute the orphans, heaviest first, in rows that give each driver at most one task.
 
     The rows make the counts equal. The kinds are distributed one after the other, so the tasks of
     a flow are spread over drivers and, if racks are known, over racks.
@@ -93,9 +93,9 @@ def _by_descending_weight(orphans: Sequence[TaskInfo]) -> list[list[TaskInfo]]:
 
 
 def _free_slots(draft: DraftAssignment, orphans: int) -> tuple[list[int], int]:
-    """Return each driver's number of tasks to receive.
+    """Return each driver's room, the number of tasks that it should receive.
 
-    Also return the number of drivers that receive one task more.
+    Also return the number of drivers that receive one task more than that.
     """
     rooms = [max(0, draft.least - count) for count in draft.counts]
     extras = orphans - sum(rooms)
@@ -112,10 +112,12 @@ def _one_more(draft: DraftAssignment, extras: int) -> list[int]:
 
 
 def _blocks(rooms: Sequence[int], kinds: Iterable[Sequence[TaskInfo]]) -> Iterator[dict[int, int]]:
-    """Yield each driver's number of tasks in consecutive rows of the same kind.
+    """Yield blocks of consecutive rows, as the number of tasks that each driver gets in a block.
 
-    A row with tasks of several kinds is yielded alone. There are as many rows as the largest room.
-    Smaller rooms are spread evenly over all rows.
+    A row gives each driver at most one task. ``rooms`` are the numbers of tasks that the drivers
+    can receive. The driver with the largest room gets a task in every row, and the tasks of other
+    drivers are spread evenly over the rows. All tasks of a block have one kind, but a row with
+    tasks of several kinds is a separate block.
     """
     rows = max(rooms)
     if not rows:
@@ -164,8 +166,8 @@ def _level(draft: DraftAssignment, rooms: Mapping[int, int], tasks: list[TaskInf
 def _emptiest(draft: DraftAssignment, orphans: int) -> list[int]:
     """Return each driver's number of orphans if they cannot fill all drivers to the minimum count.
 
-    This happens if some drivers have too many tasks. Drivers with the fewest tasks are filled
-    first.
+    The orphans are too few if some drivers have more tasks than the minimum. Drivers with the
+    fewest tasks are filled first.
     """
     rooms = [0] * len(draft.counts)
     fill = [(count, driver) for driver, count in enumerate(draft.counts) if count < draft.least]
