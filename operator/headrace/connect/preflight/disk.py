@@ -34,7 +34,8 @@ def check_disk(
 ) -> Iterator[Finding]:
     """Yield a finding about the free disk of the target.
 
-    The checks of permissions report a missing permission, without which there is no estimate.
+    If a permission for the estimate is missing, yield nothing, because the permission checks report
+    it.
 
     Args:
         context: The flow.
@@ -75,7 +76,7 @@ def _limits(settings: TopicSettings) -> dict[str, int]:
 def disk_need(
     sizes: Sizes, limits: Mapping[str, int], disks: Mapping[int, BrokerDisk], replicas: int
 ) -> DiskNeed:
-    """Return what is missing of copies of these sizes.
+    """Return the disk space that copies of these sizes need beyond what the target holds.
 
     Partitions that do not exist yet are spread evenly over the brokers.
 

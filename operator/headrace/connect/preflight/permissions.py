@@ -41,7 +41,7 @@ class RequiredPermission:
     purpose: str
     """Action of the flow that needs the permission, such as ``"write the copies"``."""
     optional: bool = False
-    """Whether the flow also works without the permission, but not under all circumstances."""
+    """Whether the flow works without the permission, except under some circumstances."""
     prefix: str = ""
     """Common prefix of all ``names``, including names added later. One prefixed ACL covers them."""
 
@@ -208,7 +208,7 @@ class CheckResult(StrEnum):
 
     OK = "ok"
     WARNING = "warning"
-    """The flow carries out its spec, but not under all circumstances."""
+    """The flow carries out its spec, except under some circumstances."""
     MISSING = "missing"
     """The flow cannot carry out a part of its spec."""
 
@@ -344,7 +344,7 @@ def _topics(
 
 
 def _allows(rights: TopicRights, operation: Operation) -> bool:
-    """Return whether an operation is allowed. An existing topic need not be created."""
+    """Return True if an operation is allowed, or creates a topic that exists."""
     if operation is Operation.CREATE and rights.exists:
         return True
     return operation in rights.allowed

@@ -145,7 +145,7 @@ _LITERAL = re.compile(r"[\w.-]+")
 
 
 def check_flow(context: FlowContext, *, rings: bool = True) -> list[Finding]:
-    """Return all findings, the source's first.
+    """Return all findings. Those about the source come first.
 
     If a cluster does not respond, a finding says so. ``rings`` is False if the caller finds rings
     of flows itself.
@@ -345,7 +345,8 @@ class Requirements:
     def poll(self) -> bool:
         """Run the checks if they are due, and return whether they ran.
 
-        It raises no error, because a missing permission prevents only the parts that need it.
+        No error is raised, because a missing permission prevents only the parts of the flow that
+        need it.
         """
         now_s = self._context.clock.monotonic()
         if self._next_s is None or now_s < self._next_s:
