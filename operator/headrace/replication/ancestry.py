@@ -1,12 +1,13 @@
 """Ancestry of copies: the topics and flows that a copy descends from, and rings of flows.
 
-Each flow stores the ancestry of its copies on its target, in its progress topic, with keys of their
-own. They are in partition 0, so that a flow whose source is that cluster reads one partition only.
+Each flow stores the ancestry of its copies on its target, in its progress topic, with separate
+keys. These records are in partition 0. A flow whose source is this target therefore reads one
+partition only.
 
 A *hop* is the copy of one topic by one flow. A *line* is a path of hops that leads upstream from a
 topic, with the nearest hop first. A flow reads the lines of a hop from its source: each begins with
-a hop that writes the source topic. A line never returns to a topic that it contains already,
-therefore a hop that ends disappears from all lines.
+a hop that writes the source topic. A line contains no topic twice. Therefore a hop that ends
+disappears from all lines.
 
 **The rule.** A flow refuses a topic in two cases:
 
@@ -19,7 +20,7 @@ therefore a hop that ends disappears from all lines.
    name of the next round. The flow would create a new topic in each round. The topic that the flow
    copied first is not refused.
 
-A graph of flows without rings has neither. Hops of a flow count while the flow runs
+If the flows form no ring, neither case occurs. Hops of a flow count while the flow runs
 (``AncestryTable.active``). A flow with a record filter stores no ancestry, because the filter may
 end a ring.
 """
@@ -36,8 +37,8 @@ ENDED_MS = 600_000
 """Time in ms without a renewed record after which a flow counts as ended. It is longer than most
 failures of all drivers of a flow, after which the flow resumes."""
 GRACE_S = 30.0
-"""Time in seconds for which a stopped flow still counts as running, because its source connector
-also stops when it moves to another driver."""
+"""Time in seconds for which a stopped flow still counts as running, because a source connector also
+stops when it moves to another driver."""
 _MAX_LINES, _MAX_LINE_LENGTH = 64, 64
 """Limits of a record's size. Real graphs of flows have few lines with few hops."""
 _PREFIX = b'{"ancestry_of_flow":'

@@ -159,14 +159,14 @@ def announced(
 ) -> StoredCheckpoint:
     """Return the checkpoint to store before the group's offset is set.
 
-    If the group has an offset that headrace has set, that offset must not look like a consumer's
-    commit afterwards. ``readable`` is True if ``current`` is known.
+    If headrace has set the group's current offset, the header keeps this offset. Otherwise it would
+    later look like a consumer's commit. ``readable`` is True if ``current`` is known.
     """
     if before is None:
         return StoredCheckpoint(checkpoint)
     if checkpoint == before.checkpoint:
         return before
-    if not readable:  # nothing was set since, so the group has one of the earliest
+    if not readable:  # no offset was set since, so the group has one of the lowest
         return StoredCheckpoint(checkpoint, tuple(sorted(before.ours)[:2]))
     kept = current is not None and current in before.ours and current != checkpoint.target_offset
     return StoredCheckpoint(checkpoint, (current,) if current is not None and kept else ())

@@ -24,7 +24,7 @@ _TOPICS_OF_A_RECORD = 5_000
 
 
 class Origin(StrEnum):
-    """Origin of a partition without progress, compared with the first start of its flow."""
+    """State of a partition without progress at the first start of its flow."""
 
     SELECTED = "Selected"
     """The partition existed, and the flow selected its topic."""

@@ -139,7 +139,7 @@ def loop_of_patterns(forward: ReplicationFlow, back: ReplicationFlow) -> TopicLo
 
 
 _ROUNDS = 3
-"""Number of rounds with a longer name after which it is certain to grow without end."""
+"""Number of rounds in which a name grew after which it counts as growing without end."""
 
 
 _MAX_STEPS = 10_000
@@ -236,7 +236,7 @@ def loop_of_topics(
 
 
 def loop_sentence(loop: TopicLoop, back: str) -> str:
-    """Return the message for the later flow. ``back`` is the name of the other flow."""
+    """Return the message for a flow with a loop. ``back`` names the flow that copies back."""
     return (
         f"records of {loop.topic} would go round: this flow copies it as {loop.there}, flow {back} "
         f"copies that back as {loop.back}, which this flow copies again; exclude one of them in "

@@ -23,7 +23,7 @@ T = TypeVar("T")
 MAX_RUNS = 256
 """Maximum number of ranges between two calls of ``take``, which happen four times a second.
 
-Beyond it, every second range is forgotten. The records between two remaining ranges are then
+If there are more, every second range is forgotten. The records between two kept ranges are then
 unknown.
 """
 
@@ -117,7 +117,7 @@ class CopiedRuns:
 MAX_PAIRS = 256
 """Maximum number of pairs of a partition.
 
-Beyond it, every second pair is forgotten. The translation between two remaining pairs is
+If there are more, every second pair is forgotten. The translation between two kept pairs is
 conservative.
 """
 

@@ -4,8 +4,8 @@ If an owner is killed, it may have appended records that are not in its stored p
 The new owner compares the tail with the source, record by record. If both are equal, nothing is
 copied twice. If they differ, the copy resumes at the stored offset and reports the reason.
 
-Every offset of the compared parts is counted. It contains a record, it contains no data for the
-reader (a transaction marker or an aborted record), or it is a gap that compaction left.
+Every offset of the compared parts is counted. An offset contains a record, or nothing for a
+``read_committed`` reader (a transaction marker or an aborted record), or is a gap from compaction.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -36,7 +36,7 @@ class Record(NamedTuple):
 
 
 class Dropped(NamedTuple):
-    """Offsets that readers of committed records skip: aborted records and markers of others."""
+    """Offsets of aborted records, and of markers of producers that are not fenced."""
 
     offset: int
     last: int
@@ -139,7 +139,7 @@ def reconcile(
     compare_timestamps: bool = True,
     same_filter: bool = True,
 ) -> Resume:
-    """Compare the tail with the source.
+    """Return where a copy resumes, after comparing the tail with the source.
 
     Args:
         stored: Offsets and writers of the stored progress.
@@ -200,7 +200,7 @@ def reconcile(
 
 
 def _compare(copy: Record, original: "_Reader", compare_timestamps: bool) -> ResumeReason:
-    """Compare a record of the tail with the next record of the source."""
+    """Return whether a record of the tail agrees with the next record of the source, or why not."""
     holes = original.holes
     wanted = next((entry for entry in original if isinstance(entry, Record)), None)
     if wanted is None:

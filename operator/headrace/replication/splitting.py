@@ -3,8 +3,9 @@
 A new partition enters the lightest task and changes no other task. (MirrorMaker 2 redistributes all
 partitions and stops the flow.) A partition changes its task in two phases, so that it is never in
 two tasks. It leaves the old task, and enters the lightest task when the old one has acknowledged
-the release. If the old task misses the deadline, a partition that moves for balance returns to it,
-because records in flight would be copied again. Any other partition is taken from it.
+the release. If the old task misses the deadline, a partition that moves for balance returns to the
+old task, because records in flight would be copied again. Any other partition is taken from the old
+task.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Set
@@ -217,7 +218,7 @@ class SplitState:
 
     @property
     def settled(self) -> bool:
-        """True if no task must acknowledge anything."""
+        """True if no move is unfinished, and ``resumed_ms`` is None."""
         return not self.leaving and self.resumed_ms is None
 
 
@@ -228,7 +229,7 @@ def resplit(
     now_ms: int,
     config: SplitConfig,
 ) -> SplitState:
-    """Return the next split of the existing partitions, to publish and to keep once published.
+    """Return the next split of the existing partitions.
 
     Args:
         weights: Smoothed records/s of each partition, or None if not known yet.
@@ -277,7 +278,7 @@ def resplit(
         moves = loads.relieve(owners.keys(), config.budget(len(there)), config.tolerance)
         on_its_way = {at: Leaving(task, now_ms, for_balance=True) for at, task in moves.items()}
         last_ms = now_ms if moves else last_ms
-    # A deleted task could no longer report the release.
+    # Keep the tasks that must report a release, because a deleted task reports nothing.
     kept = {left.task for left in on_its_way.values()} | (state.tasks.keys() if resuming else set())
     tasks = dict.fromkeys(kept, frozenset[TopicPartition]()) | loads.split
     return SplitState(
@@ -295,7 +296,7 @@ def _owners(
 ) -> dict[TopicPartition, int]:
     """Return the task of each partition.
 
-    If it is in no spec, return the task that still holds it.
+    For a partition that is in no spec, return the task that still holds it.
     """
     owners = {at: task for task, held in state.tasks.items() for at in held}
     rest = partitions - owners.keys() - state.leaving.keys()
@@ -316,8 +317,8 @@ def _may_balance(
 ) -> bool:
     """Return True if a round may move partitions for balance.
 
-    A connector that has just started has no weights. It must not balance by number what an earlier
-    one has balanced by weight.
+    A connector that has just started has no weights yet. It moves nothing, because moves by the
+    number of partitions would undo the balance by weight of an earlier connector.
     """
     known = any(weight is not None for weight in weights.values())
     return known and (last_ms is None or now_ms - last_ms >= config.balance_interval_ms)
@@ -332,9 +333,9 @@ def split_groups(
 ) -> dict[int, list[str]]:
     """Split groups into at most ``max_tasks`` tasks, whose numbers of groups differ by at most one.
 
-    A group keeps its task. Only new groups, and as few others as needed, get another one. Two tasks
-    may follow a group for a short time. They write the same checkpoints, so nothing has to be
-    released first.
+    A group keeps its task. Only new groups, and as few existing groups as needed, get another task.
+    Two tasks may follow a group for a short time. They write the same checkpoints, so nothing has
+    to be released first.
     """
     wanted = set(groups)
     there = sorted(wanted)
@@ -383,7 +384,7 @@ class Growth:
 
 
 def observe(before: Growth | None, end_offset: int, now_s: float) -> Growth:
-    """Add an observation.
+    """Return the growth with one more observation.
 
     If the end has decreased, the partition is new and its history is dropped.
     """

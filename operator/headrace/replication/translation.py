@@ -118,8 +118,8 @@ class OffsetMap:
     def find_source(self, target: int) -> int | None:
         """Return the source offset from which a reader receives each record at or after ``target``.
 
-        If the pairs are known, it receives no earlier record. None means that the offset is before
-        all pairs.
+        If all pairs are known, the reader receives no earlier record. None means that the offset is
+        before all pairs.
         """
         before = bisect_right(self._targets, target) - 1
         if before < 0:
