@@ -21,7 +21,7 @@ from headrace.errors import InvalidSpec
 from headrace.replication import Progress, ProgressKey, SkippedRange
 
 _TEMPLATES = ("Default", "Identity")
-"""Policies whose names of copies ``spec.targetTopic`` of the resolved test describes completely."""
+"""Policies for which ``spec.targetTopic`` of the resolved test gives the names of all copies."""
 
 
 class FlowChanges(Model):
@@ -30,14 +30,14 @@ class FlowChanges(Model):
     record_filter: RecordFilter | None = None
     headers: HeaderChanges | None = None
     replication_policy: Policy | None = None
-    """Names of copies, or None if ``spec.targetTopic`` of the test describes them completely."""
+    """Rule for the names of copies, or None if ``spec.targetTopic`` of the test gives all names."""
     on_record_error: OnRecordError = OnRecordError()
 
     @property
     def of_records(self) -> str:
         """Hash of the changes to records, or an empty string if there is none.
 
-        The sums of a range of the source are comparable only if it is equal.
+        The sums of two audits over a range of the source are comparable only if this hash is equal.
         """
         if self.record_filter is None and self.headers is None:
             return ""
@@ -75,7 +75,7 @@ class FlowChanges(Model):
             ) from error
 
     def topics_of_refused(self, source_alias: str) -> tuple[str, ...]:
-        """Return the topics of the target that name the records that the flow did not copy."""
+        """Return the target topics that contain the positions of records that were not copied."""
         if self.on_record_error.action is RecordErrorAction.FAIL:
             return ()
         dead_letters = self.on_record_error.dead_letter_topic
@@ -89,7 +89,7 @@ class FlowChanges(Model):
 
 
 def skipped_ranges(key: bytes, value: bytes) -> tuple[ProgressKey, tuple[SkippedRange, ...]] | None:
-    """Return the records that a record of the progress topic names as skipped.
+    """Return the key of a progress record, and the ranges of skipped records that it contains.
 
     Return None for a record of another program or version.
     """

@@ -151,7 +151,7 @@ class LoadedTopic(Model):
 
     name: str
     keys: int
-    """Number of different keys. It suffices to reach every partition of both clusters."""
+    """Number of different keys: enough for messages in every partition of both clusters."""
     start_offsets: tuple[int, ...]
     """End offset of each source partition before the load."""
     end_offsets: tuple[int, ...]

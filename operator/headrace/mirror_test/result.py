@@ -426,13 +426,13 @@ class ProbeMeasurements(Model):
     before_sent: int = 0
     """Number of messages that were received before their timestamp.
 
-    They count as 0 ms. The clocks of the machines differ.
+    Their latency counts as 0 ms. The cause is a difference between the machines' clocks.
     """
     behind: int = 0
     """Number of messages that may have waited for a probe consumer, which was busy for 1 s.
 
-    Their latency may be the consumer's own. For each consumer, the side with more such messages
-    counts.
+    Their latency may be the consumer's delay. If both clusters have such messages, each consumer
+    counts only the cluster with more of them.
     """
     unmeasured_topics: tuple[str, ...] = ()
     """Topics that did not exist on the target when the load began."""

@@ -35,7 +35,8 @@ class Stage(StrEnum):
 _DEADLINE_S = 3_600
 """Time limit of a stage in addition to the times of the load and of settling.
 
-A stage that needs an hour more is stuck. docs/benchmarks.md has the duration of comparisons.
+A stage that needs an hour more than these times is stuck. docs/benchmarks.md has the duration of
+comparisons.
 """
 
 _AUDIT_DEADLINE_S = 86_400
@@ -61,10 +62,10 @@ JAVA_OPTIONS = {
 
 
 def local_slots(stage: Stage, producers: int) -> int:
-    """Return the number of parallel tasks if all of them run in the Spark driver's process.
+    """Return the number of tasks that a stage runs in parallel if its Spark driver runs all tasks.
 
-    Each producer requires a slot for the whole load, and so does each of the equally many
-    consumers.
+    Each producer requires a slot for the whole load. The probe has as many consumers as there are
+    producers, and each requires a slot as well.
     """
     return 2 if stage is Stage.VERIFY else producers
 
