@@ -17,7 +17,7 @@ _POLL_S = 1.0
 
 
 async def check_operator(options: OperatorOptions) -> str:
-    """Return a sentence about a working operator. Raise ``GaveUp`` with its problems."""
+    """Return a sentence that names the leader. Raise ``GaveUp`` if the operator does not work."""
     client = await connect("the check")
     try:
         with_tests = options.tests is not None

@@ -54,7 +54,7 @@ class TopicCleanUp:
         self._client, self._reader, self._events = client, reader, events
 
     async def is_done(self, test: MirrorTest) -> bool:
-        """Return True if a run may be deleted. Otherwise start its Job if it does not exist.
+        """Return True if a run may be deleted. Otherwise create its clean-up Job if it is missing.
 
         Topics that cannot be deleted are reported in an Event of the run.
         """

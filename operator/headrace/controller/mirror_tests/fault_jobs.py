@@ -1,6 +1,6 @@
 """Jobs for chaos and for a rehearsed fail-over, with their permissions.
 
-Faults run in Jobs, which survive the operator, because chaos may have to kill it.
+Faults run in Jobs, which continue without the operator, because chaos may kill the operator.
 """
 
 from collections.abc import Iterable, Sequence

@@ -87,8 +87,8 @@ _APART = {
     "spark.network.crypto.saslFallback": "false",
 }
 _NOT_NEEDED = {
-    # Each would need permissions on ConfigMaps, Services or PersistentVolumeClaims of other
-    # objects.
+    # Without these settings, Spark would need permissions on ConfigMaps, Services or
+    # PersistentVolumeClaims.
     "spark.kubernetes.executor.disableConfigMap": "true",
     "spark.kubernetes.driver.service.deleteOnTermination": "false",
     "spark.kubernetes.driver.ownPersistentVolumeClaim": "false",

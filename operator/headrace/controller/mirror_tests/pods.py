@@ -197,7 +197,7 @@ def left_executors(jobs: Mapping[Stage, Object], pods: Iterable[TestPod]) -> lis
 def left_jobs(jobs: Mapping[Stage, Object], *, reported: bool) -> list[str]:
     """Return the names of running Jobs that are no longer needed.
 
-    A verifier that has reported ends by itself.
+    A verifier that has reported ends by itself, so its Job is not returned.
     """
     return [
         job["metadata"]["name"]

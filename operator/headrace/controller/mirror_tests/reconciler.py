@@ -199,7 +199,7 @@ class MirrorTestReconciler:
         self._topics = TopicCleanUp(client, self._reader, events)
 
     async def reconcile(self, name: TestName) -> float | None:
-        """Reconcile a test, and return the seconds until the next time, None if it was deleted."""
+        """Reconcile a test. Return the seconds until the next reconcile, or None after deletion."""
         object = await self._client.get(MIRROR_TEST, *name)
         if object is None or "deletionTimestamp" in object["metadata"]:
             return None

@@ -52,7 +52,7 @@ class Scheduled:
 
 
 def next_scheduled(test: MirrorTest, runs: Iterable[MirrorTest], now: datetime) -> Scheduled:
-    """Decide by the wall clock what to do for a test with a schedule.
+    """Return the actions for a test with a schedule at the wall-clock time ``now``.
 
     If several runs were missed, or if the clock jumped ahead, only the latest run is started. It is
     not started if ``startingDeadlineSeconds`` have passed since its time. A last run in the future,
@@ -192,9 +192,10 @@ _POLL_S = 5.0
 
 
 def next_window(test: MirrorTest, runs: Iterable[MirrorTest], now: datetime) -> Scheduled:
-    """Begin a window unless another one is sending, at most one per minute.
+    """Return the actions for a test with an endless load.
 
-    Delete windows beyond the history limits.
+    A window begins unless another one is sending, at most one per minute. Windows beyond the
+    history limits are deleted.
     """
     runs = sorted(runs, key=lambda run: (run.metadata.creation_timestamp or now, run.metadata.name))
     sending = [run for run in runs if not _has_sent(run)]

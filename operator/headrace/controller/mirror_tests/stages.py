@@ -77,9 +77,10 @@ class RunFacts:
     def since_s(self, time: datetime) -> float:
         """Return the seconds since a time of the cluster's clock.
 
-        If the operator's clock is ahead of the API server's, the first Job seems to have been
-        created before the start of the test. The difference is subtracted. If the difference
-        exceeds the elapsed time, another operator's clock set the start, and nothing is subtracted.
+        If the first Job seems to have been created before the start of the test, this operator's
+        clock is ahead of the API server's, and the difference is subtracted. A difference above the
+        elapsed time shows that an earlier leader with another clock set the start. It is not
+        subtracted.
         """
         stage = Stage.PROBE if self.test.spec.audit is None else Stage.VERIFY
         first = (self.jobs or {}).get(stage)
@@ -191,8 +192,8 @@ def _with_verdict(facts: RunFacts, verdict: Verdict, message: str) -> MirrorTest
 _START_S = 300.0
 """Time to start pods, in seconds.
 
-After it, plus settleSeconds for the target's topics to appear, the load starts without a probe. A
-pod that does not fit on any node, or has no image, ends the test.
+If the probe is not ready after this time plus settleSeconds, the load starts without a probe. A pod
+that does not fit on any node, or has no image, ends the test.
 """
 _GRACE_PERIOD_S = 30.0
 """Time before a condition reports a pod that does not start, in seconds.
