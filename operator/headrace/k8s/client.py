@@ -219,7 +219,7 @@ class Client(ApiRequests):
         """Namespace to use if the user names none. It comes from the kubeconfig context."""
 
     async def get(self, kind: Kind, namespace: str | None, name: str) -> Object | None:
-        """Return the current object, or None."""
+        """Return the current object, or None if it does not exist."""
         try:
             return await self._send("get", "GET", kind, namespace, name)
         except NotFound:
@@ -409,8 +409,7 @@ async def connect(client_name: str) -> Client:
 
     ``~/.kube/config`` is not used, so that a process that a user starts does not connect to an
     unexpected cluster. Error messages begin with ``client_name`` ("the operator"). Raise
-    ``InvalidSpec`` if
-    no configuration is usable.
+    ``InvalidSpec`` if no configuration is usable.
     """
     if files := os.environ.get("KUBECONFIG"):
         return await connect_by_file(client_name, files)

@@ -1,7 +1,7 @@
 """Leader election among replicas with a Lease, as in client-go's ``leaderelection``.
 
-The implementation in ``kubernetes.aio`` is not used. Its leader continues after a failed request of
-``run``. It does not release the Lease on exit, and it uses the wall clock.
+The implementation in ``kubernetes.aio`` is not used. With it, a leader continues after a failed
+request of ``run``. It does not release the Lease on exit, and it uses the wall clock.
 """
 
 import asyncio

@@ -21,7 +21,7 @@ class NotServed(Retriable):
     """The API server does not serve the kind.
 
     This happens before the custom resource definition is applied, and just after the API server's
-    start. It says nothing about any object.
+    start. It does not show whether an object exists.
     """
 
 

@@ -1,15 +1,17 @@
 """Leases: holders renew them, and observers detect expired ones.
 
 Only the *observer's* monotonic clock is used. A Lease expires if its renewTime does not change for
-its duration while it is observed. Wall clocks may therefore differ and jump. An observer that
-starts, or that could not read, first observes for a full duration.
+its duration while it is observed. Wall clocks may therefore differ and jump. An observer is *blind*
+while it cannot read renewals. After its start, or after it was blind, it first observes for a full
+duration.
 
 A full duration is not enough after an outage of the API server. The server then processes the
 watches and renewals of all drivers at once, and serves some late although they are alive. After
 ``restart``, no Lease therefore expires while Leases are still being renewed for the first time.
-Leases can expire again when all were renewed, or when no first renewal occurs for a full duration,
-and for at least the time from the restart to the latest first renewal. The start of the observer
-counts as a restart, because it may have ended together with the API server.
+Leases can expire again when all were renewed. They also can when no first renewal has occurred for
+a full duration, or for the time from the restart to the latest first renewal, if that is longer.
+The start of the observer counts as a restart, because it may have ended together with the API
+server.
 """
 
 import asyncio
