@@ -51,7 +51,7 @@ def local_spark(slots: int, heap_mib: int, java_options: str, scratch: Path) -> 
 
 
 def _kafka_jars(java: Java) -> tuple[Path, ...]:
-    """Return the jars for Kafka that PySpark lacks. In the image headrace-spark it has them."""
+    """Return the jars for Kafka that PySpark lacks: none in the image headrace-spark."""
     own = pyspark_jars() or Path()
     lacking = [j for j in pinned(JarSet.SPARK_KAFKA) if not j.is_at(own / j.file_name)]
     return fetched(lacking, java)
