@@ -102,7 +102,7 @@ def _end(
         say(spark_sentence(error))
     except OSError as error:
         say(str(from_exception(error)))
-    except Exception:  # noqa: BLE001 - the border of the process: Python's own code is 1, Failed
+    except Exception:  # noqa: BLE001 - an uncaught error would exit with 1, the code of Failed
         traceback.print_exc()
     return INCONCLUSIVE
 
@@ -148,7 +148,7 @@ def _probe(run: MirrorTestRun, arguments: argparse.Namespace) -> int:
 
 def _verify(run: MirrorTestRun, arguments: argparse.Namespace) -> int:
     folder: Path = arguments.out
-    (folder / documents.REPORT).unlink(missing_ok=True)  # must not outlive a crash
+    (folder / documents.REPORT).unlink(missing_ok=True)  # no old report remains after a crash
     try:
         if run.test.spec.audit is not None:
             result = audit_of_topics(run)

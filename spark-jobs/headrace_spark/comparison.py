@@ -38,8 +38,8 @@ _CHUNK = 1_000_000  # sequence numbers in one row, which take 8 MB when a task e
 def claims_frame(spark: SparkSession, manifest: LoadManifest) -> DataFrame:
     """Return the number of sequence numbers that each producer used.
 
-    The columns are ``topic``, ``producer`` and ``sent``. The sequence numbers begin at 0. The
-    producer of a sentinel is the run.
+    The columns are ``topic``, ``producer`` and ``sent``. The sequence numbers begin at 0. In the
+    rows of sentinels, ``producer`` is the name of the run.
     """
     streams = [(s.topic, s.producer, s.sent) for s in manifest.streams]
     sentinels = [(t.name, manifest.run, t.partitions) for t in manifest.topics]
@@ -70,7 +70,7 @@ def acknowledged_frame(spark: SparkSession, manifest: LoadManifest) -> DataFrame
 def sentinels_frame(spark: SparkSession, manifest: LoadManifest) -> DataFrame:
     """Return all end sentinels, with the columns ``topic``, ``producer`` and ``seq``.
 
-    Their producer is the run, and their sequence number is the partition.
+    The column ``producer`` contains the name of the run, and ``seq`` the partition.
     """
     ends = ((t.name, manifest.run, (0, t.partitions - 1)) for t in manifest.topics)
     return _unfolded(spark, ends)
@@ -349,7 +349,7 @@ class _BothSides:
         source: DataFrame,
         target: DataFrame,
     ) -> _Found:
-        """Compare records one by one.
+        """Compare records one by one, and return the problems.
 
         ``ends`` contains the sentinels of these records. ``streams`` are the streams whose records
         are all included.
@@ -358,8 +358,8 @@ class _BothSides:
         refused = refused_frame(self._spark, manifest)
         with self._phases.timed("comparing record by record"):
             contradictions = _contradictions(self._spark, manifest, source, refused)
-            # A row for every sequence number takes as long as reading a cluster. It can only lead
-            # to findings if the source lacks acknowledged messages.
+            # Rows for all sequence numbers take as long as reading a cluster. They can only lead to
+            # findings if the source lacks acknowledged messages.
             acknowledged = ends
             if contradictions or not manifest.adds_up:
                 acknowledged = ends.unionByName(acknowledged_frame(self._spark, manifest))

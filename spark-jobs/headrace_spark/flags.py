@@ -272,7 +272,7 @@ def run_of(arguments: argparse.Namespace) -> MirrorTestRun:
 def create_topics(run: MirrorTestRun, arguments: argparse.Namespace) -> None:
     """Create topics that the source lacks, if kafka-mirror-tester's flags are used.
 
-    Otherwise the job creates them.
+    Otherwise do nothing, because ``messages.prepare`` creates them later.
     """
     if arguments.test is None:
         create_mirror_tester_topics(run, arguments)

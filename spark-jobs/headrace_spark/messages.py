@@ -196,7 +196,7 @@ def recognise(record: Record, run: bytes) -> Sighting | None:
 
 @lru_cache(maxsize=1_000)
 def is_of(run: bytes, identity: bytes) -> bool:
-    """Return True if an id is the run's own or that of one of its producers.
+    """Return True if an id is the name of the run, or the id of one of its producers.
 
     For run ``r1`` these are ``r1`` and, for example, ``r1-0-0``, but not ``r10-0-0``.
     """
@@ -271,8 +271,8 @@ def created_topics(run: MirrorTestRun) -> CreatedTopics:
 def describe(run: MirrorTestRun) -> tuple[LoadTopic, ...]:
     """Return the topics that exist when the load begins.
 
-    The number of keys is the final number of partitions on the larger side. A mirror that
-    partitions by key can then write to all partitions of the target.
+    The number of keys is the final number of partitions of the cluster with more partitions. A
+    mirror that partitions by key can then write to all partitions of the target.
     """
     source, target = PatientAdmin(run.source).topics(), on_target(run)
     more = sum(step.partitions or 0 for step in run.test.spec.chaos)

@@ -1,8 +1,8 @@
 """Probe that measures the arrival of the load on the target, with one consumer for each Spark task.
 
 The consumers begin at the end of every partition before the first message is sent. They end when
-all sentinels have arrived, or when the time of the mirror has elapsed. Only the probe can measure
-latency, because the records on the target have the source's timestamps.
+all sentinels have arrived, or when the time for them is over (``LoadDeadline``). Only the probe can
+measure latency, because the records on the target have the source's timestamps.
 """
 
 import time

@@ -376,9 +376,9 @@ class Watched(NamedTuple):
     own: LatencyHistogram
     """Latencies caused by the mirror alone."""
     late: set[Sentinel]
-    """Sentinels that did not arrive in time. Empty if this consumer cannot tell."""
+    """Sentinels that did not arrive in time, or empty if this consumer did not read far enough."""
     behind: int
-    """Number of messages that may have waited for the consumer. The higher one of both clusters."""
+    """Number of messages that may have waited for the consumer, the higher of both clusters."""
 
 
 def run_watch(
@@ -437,7 +437,7 @@ class Watch:
 
         The time ends ``settleSeconds`` after the end of the load is reported. Until this report, it
         ends ``settleSeconds`` plus ``START_S`` after the last report of progress, or after the
-        start. If the load fails, it ends at once.
+        start. If the load fails, the time ends at once.
         """
         try:
             late = self._watch()

@@ -1,8 +1,8 @@
 """Load of a mirror test. Each Spark task is one producer.
 
 The tasks form a barrier stage, so all of them run at the same time, and only once. If a producer
-waited for a free slot, the rate would be too low, and its messages would come after the others had
-finished.
+waited for a free slot, the rate would be too low, and its messages would come after the other
+producers had finished.
 """
 
 from collections import Counter

@@ -191,7 +191,7 @@ _PRODUCER = {
 def run_sender(
     run: MirrorTestRun, load_topics: tuple[LoadTopic, ...], indices: Iterable[int]
 ) -> Iterator[Report]:
-    """Run the senders of one Spark task."""
+    """Run the senders of one Spark task, and yield their reports."""
     logs.configure()
     context = BarrierTaskContext.get()
     for index in indices:

@@ -87,7 +87,7 @@ _WORDS = {  # the most severe first
 
 
 def records(evidence: Evidence, kind: FindingType) -> Iterator[Objection]:
-    """Compare the number of findings of a type with the number that the test allows."""
+    """Yield an objection if there are findings of a type, or a warning if the test allows them."""
     most, words = allowed_counts(evidence.run.test.spec.budgets)[kind], _WORDS[kind]
     found = getattr(evidence.counts, kind.field)
     if found and (most is None or found <= most):
@@ -255,7 +255,7 @@ def source(evidence: Evidence) -> Iterator[Objection]:
 
 
 def rate(evidence: Evidence) -> Iterator[Objection]:
-    """Warn about a load that was lighter than requested."""
+    """Yield a warning if the load was lighter than requested."""
     asked = evidence.run.test.spec.load.messages_per_second
     reached = acknowledged_per_second(evidence.manifest, evidence.run.first_topics)
     if asked is None or reached is None:

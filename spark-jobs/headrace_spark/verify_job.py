@@ -108,7 +108,7 @@ def _from_the_end_of_the_load(
         TopicPartition(name, p) for name, count in partition_counts.items() for p in range(count)
     ]
     admin = PatientAdmin(run.target)
-    ends = admin.offsets(partitions, Position.LATEST)  # first: what is written now comes after
+    ends = admin.offsets(partitions, Position.LATEST)  # first, so that no later record is before it
     since = admin.offsets_at(partitions, manifest.finished_ms)
     return [(at, since[at] if since[at] >= 0 else ends[at]) for at in partitions]
 
@@ -120,7 +120,7 @@ def judged(
     rehearsal: Path | None = None,
     begin: Path | None = None,
 ) -> Result:
-    """Wait for the end of the load on the target, compare, and judge.
+    """Wait for the end of the load on the target, compare, and return the result.
 
     Args:
         run: The run to judge.

@@ -5,6 +5,6 @@ each side, and finds the latest record of each key in compacted topics. ``differ
 blocks that differ, and classifies their records. ``comparing`` runs these steps, and ``judging``
 returns the verdict.
 
-With ``startFrom.mode: LastAudit``, ``frontier`` stores how far an audit came, ``past`` decides
-where the next one continues, and ``rechecking`` reads ranges of earlier audits again.
+With ``startFrom.mode: LastAudit``, ``frontier`` stores how far an audit came, ``earlier_audits``
+decides where the next audit continues, and ``rechecking`` reads ranges of earlier audits again.
 """

@@ -331,7 +331,7 @@ class _Comparison:
     def _by_records(
         self, on_source: list[AuditBlock], on_target: list[AuditBlock]
     ) -> Iterable[RecordDifference]:
-        """Compare the blocks, and the records of blocks that differ."""
+        """Compare the blocks. Yield the differences between records of blocks that differ."""
         result = compare_blocks(on_source, on_target, MAX_RECORDS)
         here = {block.key: block for block in on_source}
         there = {block.key: block for block in on_target}
@@ -359,7 +359,7 @@ class _Comparison:
         yield from self._unread(result.unread, here, there)
 
     def _refused(self, candidates: Sequence[HashedRecord]) -> Set[Origin]:
-        """Return the positions of source records that the flow left out on purpose."""
+        """Return the positions of candidates that the target refused, according to the flow."""
         source, target = self.ranges.source, self.ranges.target
         return refused(self.spark, self.run, source.ids, target.names, candidates)
 
@@ -387,7 +387,8 @@ class _Comparison:
                 lane = self._lane(side.names[at.topic], at.partition)
                 cut[lane][index] |= side.is_cut(at)
                 if side is source:
-                    # On the target, the first record is found by the target's own timestamps.
+                    # With ``LogAppendTime``, the target's range begins by append times, so it may
+                    # contain copies of earlier source records.
                     cut[lane][0] |= at.topic in self.ranges.stamped and side.start[at] > 0
                     frontier[lane][at.partition] = self.ranges.frontier[at]
         return {lane: Edges(frontier[lane], *both) for lane, both in cut.items()}
@@ -396,7 +397,7 @@ class _Comparison:
         return topic, partition if self.ordered else UNORDERED
 
     def _by_latest(self) -> Iterable[RecordDifference]:
-        """Compare the latest record of each key in the compacted topics."""
+        """Return the differences between the latest records of each key in compacted topics."""
         compacted = self.ranges.compacted
         if not compacted:
             return

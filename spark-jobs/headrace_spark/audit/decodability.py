@@ -20,7 +20,7 @@ from headrace_spark.audit.ranges import AuditedSide
 from headrace_spark.records import raw
 
 _MAX_USES = 10_000
-"""Maximum number of schema ids, counted once for each topic and part."""
+"""Maximum number of different combinations of topic, part and schema id."""
 _FIELD = "spec.audit.schemas"
 
 

@@ -122,7 +122,7 @@ class BlockComparison:
 def compare_blocks(
     source: Iterable[AuditBlock], target: Iterable[AuditBlock], most_records: int
 ) -> BlockComparison:
-    """Compare the sums of the blocks of both sides.
+    """Return the blocks whose sums differ between both sides, and the blocks that agree.
 
     The caller reads the records of the differing blocks. To limit that work, the differing blocks
     contain at most ``most_records`` records of both sides together.
@@ -152,7 +152,8 @@ def compare_blocks(
     wanted = differing | beside
 
     def priority(key: Key) -> tuple[bool, bool, Key]:
-        # The counts of blocks on one side only are informative, so these blocks are read last.
+        # Blocks that only one side has are read last: their counts alone show how many records are
+        # missing or alien.
         return key in beside, key not in here or key not in there, key
 
     for key in sorted(wanted, key=priority):
@@ -287,7 +288,7 @@ def classify(
     ordered: bool,
     refused: Set[Origin] = frozenset(),
 ) -> Outcome:
-    """Compare the records of the blocks that differ.
+    """Return the differences between the records of blocks that differ.
 
     Args:
         source: Source records of these blocks.

@@ -173,8 +173,8 @@ def found_in(letters: DataFrame, flow: str, records: Collection[HashedRecord]) -
     wanted = letters.sparkSession.createDataFrame(
         rows, "topic string, partition int, offset bigint, key_hash bigint, value_hash bigint"
     )
-    # The flow keeps a header of the record that has the same name, so the position in the last
-    # header may be another record's. Then the content differs.
+    # A record may already have headers with these names, and the flow keeps them. The position in
+    # the last one may then be another record's, but the content differs.
     positions = letters.where(_context("connector.name") == flow).select(
         _context("topic").alias("topic"),
         _context("partition").try_cast("int").alias("partition"),

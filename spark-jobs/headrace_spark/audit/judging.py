@@ -49,7 +49,7 @@ _UNKNOWN = {Exclusion.DELETED_ON_TARGET, Exclusion.UNREAD}
 
 
 def judged(run: MirrorTestRun, spark: SparkSession | None = None) -> Result:
-    """Compare the topics and judge.
+    """Compare the topics, and return the result of the audit.
 
     With ``startFrom.mode: LastAudit``, store the new frontier if the verdict is Passed.
 

@@ -88,7 +88,7 @@ class _SideRecheck:
         raise AssertionError("each attempt returns or raises")
 
     def _checkable(self, oldest: Offsets) -> dict[TopicPartition, list[PastBlock]]:
-        """Return the blocks that only a fault can have changed."""
+        """Return the stored blocks that still exist completely and have comparable sums."""
         found: dict[TopicPartition, list[PastBlock]] = {}
         for at in self.side.start:
             one = self.ranges.resumed.get((topic := self.side.names[at.topic], at.partition))
