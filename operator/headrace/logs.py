@@ -36,7 +36,7 @@ _NUMBERS = {
 LEVEL_VARIABLE = "HEADRACE_LOG_LEVEL"
 FORMAT_VARIABLE = "HEADRACE_LOG_FORMAT"
 _COMMAND = "headrace"
-"""Name that messages for the user have instead of the name of a module."""
+"""Name at the start of messages for the user, where other log lines name a module."""
 
 
 class _Level:

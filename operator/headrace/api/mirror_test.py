@@ -71,7 +71,7 @@ class ConcurrencyPolicy(StrEnum):
     ALLOW = "Allow"
     """Start the run while the previous one continues."""
     FORBID = "Forbid"
-    """Start the run when the previous one has ended."""
+    """Delay the run until the previous one has ended."""
     REPLACE = "Replace"
     """End the previous run, which gets the verdict Inconclusive."""
 

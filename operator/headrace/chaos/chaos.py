@@ -67,8 +67,9 @@ class Chaos:
     """Runs the chaos steps in order.
 
     A step waits until the flow has recovered from the previous fault, and until that fault has
-    ended. A step that starts a broker does not wait, because only this step ends that fault. A step
-    that runs a command does not wait, because it may start what the previous command stopped.
+    ended. A step that starts a broker does not wait, because the previous fault (the stopped
+    broker) lasts until this step. A step that runs a command does not wait, because it may start
+    what the previous command stopped.
     """
 
     def __init__(

@@ -312,7 +312,7 @@ class FenceClients:
 
 
 def _fences(before: Before, marked: Mapping[str, ProducerIdentity]) -> dict[int, int]:
-    """Return the epoch of the markers to read, by producer id.
+    """Return the epoch of the fence marker to find in the log, by the id of the fenced producer.
 
     The coordinator replaces an expired producer id with another one. The marker of the new id does
     not fence the old id.

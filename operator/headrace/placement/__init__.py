@@ -4,9 +4,9 @@ Placement has three parts:
 
 - ``headrace.assign`` contains the assignors: pure functions of tasks, drivers and weights. A flow
   selects one.
-- This package calls them. ``assigner`` decides when, and what a unit's spec then contains.
-  ``placer`` calls the assignors of the flows with the input of ``assignor_input``. ``assignors``
-  opens an assignor by its name, and ``assignor_process`` runs a plug-in.
+- This package calls them. ``assigner`` decides when assignors are called, and what a unit's spec
+  then contains. ``placer`` calls the assignors of the flows with the input of ``assignor_input``.
+  ``assignors`` opens an assignor by its name, and ``assignor_process`` runs a plug-in.
 - ``standalone.placement_loop`` and ``controller.assignment`` do the I/O of their mode: they list
   the drivers, write the assignments, and call this package again after a change.
 """

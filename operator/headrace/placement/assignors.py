@@ -55,7 +55,7 @@ class Decider(Protocol):
 
 
 def keep(state: ApplicationState, name: str, what: str) -> Decision:
-    """Return the assignment in force for the existing drivers. All other units wait."""
+    """Return the current assignment. Units without an existing driver wait."""
     reason = f"assignor {name} {what}; the assignment in force stays"
     return Decision(AssignmentUtils.identity(state), reason=reason)
 

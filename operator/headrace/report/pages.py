@@ -231,7 +231,7 @@ class SideBySide:
     names: tuple[str, ...]
     rows: tuple[Row, ...]
     notes: tuple[str, ...]
-    """Notes about differences between the tests, whose figures are hard to compare."""
+    """Differences between the tests that make their figures hard to compare."""
 
 
 def side_by_side(results: Mapping[str, Result]) -> SideBySide:

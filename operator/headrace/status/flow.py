@@ -181,7 +181,7 @@ def _latest_losses(facts: FlowFacts) -> tuple[LostOffsets, ...]:
 
 
 def _about_copies(facts: FlowFacts) -> Iterable[Condition]:
-    """Yield conditions that source tasks, connector and watch report, joined by type."""
+    """Yield conditions of source connector, source tasks and source watch, one for each type."""
     observed = defaultdict[ConditionType, list[Condition]](list)
     for one in (one for task in facts.tasks for one in task.status.conditions):
         if one.status is ConditionStatus.TRUE:  # False is a watch that has ended

@@ -46,8 +46,8 @@ def command(
 
     With policy Identity, the reverse flow copies the records that were written to the target since
     the fail-over. Its start offsets are stored on the old source, which must be reachable. The
-    command reports how many records of the old source were never copied. They stay there, before
-    the records that are copied back.
+    command reports how many records of the old source were never copied. They stay there, at lower
+    offsets than the records that are copied back.
 
     With policy Default, the reverse flow copies the target's topics that are not copies, from
     their start and with a prefix. Groups resume on the old source at the record that they had

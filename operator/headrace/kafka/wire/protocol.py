@@ -164,7 +164,7 @@ class Encoded(Generic[A]):
     read: Callable[[Released, int], A]
     """Reads a response from the start of its body, or raises ``Garbled``.
 
-    The function releases the response, or its result does.
+    The function releases the response, unless its result releases it later.
     """
 
 
