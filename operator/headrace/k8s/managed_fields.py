@@ -47,7 +47,7 @@ def owners(object: Object, fields: Fields) -> list[str]:
 def take_over(object: Object, manager: str) -> Objects:
     """Return managedFields in which ``manager`` owns the foreign fields.
 
-    Its next apply deletes them, because its manifest does not contain them.
+    The next apply by ``manager`` deletes them, because its manifest does not contain them.
     """
     foreign: Fields = {}
     for fields in foreign_fields(object, manager).values():

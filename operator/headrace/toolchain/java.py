@@ -226,7 +226,7 @@ def packaged_jre() -> Path:
 #
 # A JVM without an archive lists the classes that it loads. The archive is created from that list,
 # once for a Java and a class path, and later JVMs map it. A broker then starts in half the CPU time
-# (2.0 s instead of 3.8 s). A JVM that an archive does not fit starts without it.
+# (2.0 s instead of 3.8 s). A JVM starts without an archive that does not fit.
 
 MAKE_TIMEOUT_S = 300
 """Time limit for creating an archive, which takes five seconds of CPU time.
