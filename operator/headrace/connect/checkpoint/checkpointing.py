@@ -40,7 +40,7 @@ class CheckpointConnector(ThreadedUnit):
         """Do nothing: the connector has no state to restore."""
 
     def has_remedy(self, error: HeadraceError) -> Callable[[], bool] | None:
-        """Return a retry of the rejected publication after ``EpochAltered``, otherwise None."""
+        """After ``EpochAltered``, return a function that publishes again. Otherwise return None."""
         return partial(succeeds, self._publish) if isinstance(error, EpochAltered) else None
 
     def run_once(self) -> float:
@@ -136,7 +136,7 @@ class CheckpointTask(ThreadedUnit):
 
     It reads the groups' committed offsets every ``checkpoints.intervalSeconds``. It writes a
     checkpoint when the offset can be translated exactly, or when ``_COVERED_TIMEOUT_S`` has passed.
-    A missing permission is reported and stops only the checkpoints.
+    If a permission is missing, the task reports that, does not fail, and tries again.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:

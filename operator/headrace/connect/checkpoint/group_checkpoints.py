@@ -37,7 +37,7 @@ class PendingCheckpoint(NamedTuple):
         return TopicPartition(self.checkpoint.topic, self.checkpoint.partition)
 
     def within(self, start: int, end: int) -> "PendingCheckpoint":
-        """Return the checkpoint with a target offset between the start and the end of a log."""
+        """Return the checkpoint with a target offset of at least ``start`` and at most ``end``."""
         offset = max(start, min(end, self.checkpoint.target_offset))
         return self._replace(checkpoint=replace(self.checkpoint, target_offset=offset))
 
@@ -254,7 +254,8 @@ class GroupCheckpoints:
     def read_again(self, groups: Iterable[str]) -> dict[GroupPartition, Committed | None]:
         """Read the groups again, and return the earlier value of each changed offset.
 
-        The value is None for a new offset. Only changed offsets then wait for a checkpoint.
+        The value is None for a new offset. After this call, ``waiting`` contains only the changed
+        offsets.
         """
         before = self._committed
         self._read(groups)
@@ -304,7 +305,7 @@ class GroupCheckpoints:
         self._plan({at: self._wanted(at, one) for at, one in translated.items() if one})
 
     def apply_written(self) -> None:
-        """Set the groups of the target to the stored checkpoints, without the source."""
+        """Set the groups of the target to the stored checkpoints. The source is not read."""
         self._put(self._stored(), apply=True)
 
     def plan_written(self) -> None:
@@ -361,7 +362,7 @@ class GroupCheckpoints:
 
     def _share_groups(self, groups: set[str]) -> set[str]:
         if not self._context.spec.checkpoints.apply_to_groups:
-            return set()  # without it, share groups are not followed
+            return set()  # without applyToGroups, share groups are not followed
         if groups - self._kinds.keys():
             found = self._context.source.protocol_types()
             self._kinds = {group: found.get(group, "") for group in groups}
@@ -433,7 +434,7 @@ def _lower(
     first: Mapping[str, Mapping[TopicPartition, Committed]],
     second: Mapping[str, Mapping[TopicPartition, Committed]],
 ) -> dict[str, dict[TopicPartition, Committed]]:
-    """Return the lower one of two committed offsets. Offsets of one answer alone are left out."""
+    """Return the lower answer for each committed offset that both answers contain."""
     return {
         group: {
             at: min(one, second[group][at], key=lambda committed: committed.offset)

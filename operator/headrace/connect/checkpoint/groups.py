@@ -52,7 +52,7 @@ class OtherGroups(NamedTuple):
     starts: Mapping[str, Mapping[TopicPartition, int]] = {}
     """Start offsets of followed share groups, for topics of the flow."""
     untranslated: tuple[UntranslatedGroup, ...] = ()
-    """Groups that are not followed. Streams groups whose offsets are only of other topics are left
+    """Groups that are not followed. Streams groups without offsets of the flow's topics are left
     out."""
     unread: Mapping[str, HeadraceError] = {}
     """Errors of share groups whose start offsets cannot be read."""
