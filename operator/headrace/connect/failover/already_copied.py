@@ -21,7 +21,8 @@ def already_copied(
     """Return how many offsets of each range of the source are already on the target.
 
     The last record of the copy is found on the source by its timestamp. A number is None if a
-    partition cannot be read, or if the copy ends with a marker or has other timestamps.
+    partition cannot be read, if the copy ends with a marker, or if the copy's timestamps differ
+    from the source's.
 
     Raises:
         HeadraceError: A cluster could not be read.

@@ -110,8 +110,8 @@ def begin(back: FlowContext, begins: Mapping[TopicPartition, ReverseStart]) -> N
 def hand_over_groups(forward: FlowContext, back: FlowContext) -> None:
     """Mark the groups' offsets on the old source as offsets that headrace may change.
 
-    No consumer has continued there since the fail-over. The marks are stored as first checkpoints
-    of the reverse flow.
+    They are the offsets from before the fail-over, because consumers have moved to the target. The
+    marks are stored as first checkpoints of the reverse flow.
     """
     forward_log, backward_log = CheckpointLog(forward), CheckpointLog(back)
     try:
@@ -151,7 +151,7 @@ def return_groups(forward: FlowContext, found: Survey, *, dry_run: bool) -> Retu
     """Set the groups on the source of the failed-over flow ``forward``.
 
     A group is set only if it has no members on the source, and if no consumer of the source has
-    committed since the fail-over. No group is moved back.
+    committed since the fail-over. No group is moved to a lower offset.
 
     Raises:
         HeadraceError: A cluster could not be read.

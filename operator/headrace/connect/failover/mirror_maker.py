@@ -74,7 +74,7 @@ class MirrorMaker:
     def check_no_members(self) -> None:
         """Raise ``Fatal`` if the group of MirrorMaker 2's workers has members.
 
-        Check this before the offsets are read, because a running MirrorMaker 2 has possibly stored
+        Call it before the offsets are read, because a running MirrorMaker 2 has possibly stored
         no offsets yet.
         """
         target = self.context.target
@@ -193,7 +193,7 @@ class MirrorMaker:
 
 
 def _aliases(topics: Iterable[str], name: Callable[[str], str]) -> list[str]:
-    """Return the aliases in topic names of MirrorMaker 2. ``name`` returns the name of an alias."""
+    """Return the aliases in names of topics. ``name`` returns the topic's name for an alias."""
     before, after = name("*").split("*")
     return sorted(
         topic.removeprefix(before).removesuffix(after)
@@ -373,7 +373,7 @@ def _offset(progress: Progress | None) -> int:
 
 
 def _check_policy(context: FlowContext, counts: Mapping[str, int]) -> None:
-    """Check that the flow names copies as MirrorMaker 2 does, and that their partitions suffice.
+    """Check that the flow names copies as MirrorMaker 2 does, and the copies' partition counts.
 
     ``counts`` contains the number of source partitions of each topic that MirrorMaker 2 has copied.
     """
@@ -435,8 +435,8 @@ def stored_progress(
 def _import_syncs(context: FlowContext, taken: Mapping[TopicPartition, ImportedPartition]) -> int:
     """Copy MirrorMaker 2's offset syncs from the source; return their number.
 
-    They are needed for groups with a lag, and only if the flow stores offset syncs on the target.
-    Otherwise both use the same topic.
+    They are needed for groups with a lag. If the flow stores offset syncs on the source, nothing is
+    copied, because it uses MirrorMaker 2's topic.
     """
     spec = context.spec
     topic = offset_syncs_topic(spec.target.alias, spec.replication_policy.separator)

@@ -1,8 +1,8 @@
 """Watch of the source after a planned fail-over, for producers that were forgotten.
 
-The watch reads end offsets and no records. If a log has grown since the fail-over, others have
-written to it: the flow is stopped, and a reverse flow stores a claim on the source before it
-appends.
+The watch reads end offsets and no records. If a log has grown since the fail-over, another client
+has written to it, because the flow is stopped. A reverse flow also writes to the source. The watch
+recognises it by the claim that it stores on the source before it appends.
 """
 
 from collections.abc import Iterator, Mapping, Set
@@ -30,7 +30,7 @@ from headrace.kafka import AccessDenied, ActiveProducer, replaced
 from headrace.replication import Progress
 
 _ENDED_S = 60.0
-"""Time in seconds between two calls after the watch has ended. The herder then takes the unit from
+"""Time in seconds between two calls after the watch has ended, until the herder takes the unit from
 its driver."""
 _MAX_WRITES = 100
 _MAX_PRODUCERS = 16
@@ -61,7 +61,7 @@ class SourceWatcher(ThreadedUnit):
         self._seen: dict[TopicPartition, Mapping[int, int]] = {}
         """Producer ids in the last answer about a partition, with their last sequences."""
         self._unnamed: Set[TopicPartition] = frozenset()
-        """Partitions that have grown, and whose producers could not be read since."""
+        """Partitions that have grown, and whose producers could not be read after that."""
         self._why_unnamed = ""
         self._ended = False
 
@@ -102,10 +102,10 @@ class SourceWatcher(ThreadedUnit):
                 if topic != HEARTBEATS and self.context.topics.matches(topic)
                 for number in range(count)
             }
-            self._producers(watched - self._seen.keys())  # before the ends, to compare with later
+            self._producers(watched - self._seen.keys())  # first answers, read before the ends
             ends = self.context.source.known_ends(watched)
             written = self._written(ends)
-            if self._reverse_runs():  # after the ends: its claims precede its records
+            if self._reverse_runs():  # read after the ends, because claims precede records
                 self._end()
                 return _ENDED_S
             silent = watched - ends.keys()
@@ -276,7 +276,7 @@ class SourceWatcher(ThreadedUnit):
 
 
 def _begin(stored: Progress | None) -> int:
-    """Return the end offset at the fail-over, or the end of the copied records without one."""
+    """Return the end offset at the fail-over. Without one, return the end of the copied records."""
     if stored is None:
         return 0
     return stored.switch.source_end if stored.switch else stored.source_offset

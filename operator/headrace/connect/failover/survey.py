@@ -267,7 +267,7 @@ log = get_logger(__name__)
 def deny_writes(context: FlowContext, topics: Collection[str]) -> None:
     """Deny writes to topics of the source for all users except super users.
 
-    Denials that existed before are not removed later.
+    ``allow_writes`` does not remove denials that users have added.
 
     Raises:
         Fatal: The permission is missing, or the brokers support no ACLs. Nothing is changed then.

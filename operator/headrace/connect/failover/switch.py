@@ -2,7 +2,7 @@
 
 The switch is stored in progress on the target, so it remains without the source, the flow and its
 Kubernetes cluster. It is a claim with a higher epoch, so that a driver that was disconnected finds
-a later owner. An interrupted switch is repeated from the start. A stored switch is kept.
+a later owner. An interrupted switch is repeated, except for partitions whose switch is stored.
 """
 
 from collections.abc import Mapping, Set
@@ -27,7 +27,7 @@ _SYNCS_TIMEOUT_S = 15.0
 """Time in seconds that a fail-over waits for the acknowledgement of offset syncs."""
 _NOBODY: frozenset[int] = frozenset()
 _BY = " by "
-"""Part of the owner that a command stores. The names of units and drivers contain no spaces."""
+"""Text in an owner's name that only commands use. Names of units and drivers have no spaces."""
 
 
 class Wish(NamedTuple):
@@ -49,7 +49,7 @@ class Switched(NamedTuple):
 def switch(
     context: FlowContext, wishes: Mapping[TopicPartition, Wish], *, planned: bool
 ) -> dict[TopicPartition, Switched | Retriable]:
-    """Fence all writers of these target partitions, and store the ends as a fail-over.
+    """Fence all writers of these target partitions, and store their log ends as a fail-over.
 
     Return an error for each partition that must be tried again. Partitions that are already failed
     over are not changed. The caller must have checked that all losses are accepted.
@@ -109,10 +109,10 @@ def _switched(
 
 
 def _end_hops(context: FlowContext, topics: Set[str]) -> None:
-    """Delete the ancestry of the copies, which are originals now. A flow may copy them back.
+    """Delete the stored ancestry of the copies, so that a flow may copy them back.
 
-    The flow's manifest may lack its namespace, so the hops of all flows to these copies are
-    deleted.
+    The flow's manifest may lack its namespace, so the ancestry from all flows that write these
+    copies is deleted.
     """
     copies = {topic: context.policy.target_topic(topic) for topic in topics}
     ended: dict[bytes, bytes | None] = {
@@ -126,7 +126,7 @@ def _end_hops(context: FlowContext, topics: Set[str]) -> None:
 
 
 def _write_offset_syncs(context: FlowContext, found: Mapping[TopicPartition, Switched]) -> None:
-    """Write offset syncs that a killed driver has not written. Groups need them."""
+    """Write offset syncs that a killed driver has not written, to translate groups' offsets."""
     writer, waiting = context.offset_syncs, {at: one.progress.pairs for at, one in found.items()}
     if context.spec.checkpoints.enabled and any(waiting.values()):
         try:
@@ -217,7 +217,7 @@ def identify(context: FlowContext, verb: str) -> OwnerProducer | None:
 def _claimed(
     context: FlowContext, claims: Mapping[TopicPartition, Progress]
 ) -> dict[TopicPartition, Progress]:
-    """Store claims until all writers that progress named before are known, as in ``fenced``."""
+    """Store claims again until each one names all earlier writers in its partition's progress."""
     claims = dict(claims)
     for _ in range(_ROUNDS):
         for at, claim in claims.items():
