@@ -1,4 +1,4 @@
-"""Worker with its connectors, its tasks, the Herder interface that it needs."""
+"""Worker that runs the connectors of a flow with their tasks."""
 
 from headrace.connect.runtime.figures import CommitCounts, UnitFigures
 from headrace.connect.runtime.herder import (

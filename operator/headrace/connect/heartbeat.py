@@ -37,7 +37,7 @@ class HeartbeatConnector(ThreadedUnit):
         """Do nothing: the connector has no state to restore."""
 
     def has_remedy(self, error: HeadraceError) -> Callable[[], bool] | None:
-        """Return a retry of the rejected publication after ``EpochAltered``, otherwise None."""
+        """After ``EpochAltered``, return a function that publishes again. Otherwise return None."""
         return partial(succeeds, self._publish) if isinstance(error, EpochAltered) else None
 
     def run_once(self) -> float:

@@ -305,8 +305,8 @@ class Worker:
         self._log = get_logger(__name__).bind(flow=flow.metadata.name, driver=driver.name)
         self._assigned: dict[TaskId, ReplicationTask] = {}
         self._assigned_since: dict[TaskId, float] = {}
-        """Monotonic time at which an assigned unit was first seen that another driver must
-        release."""
+        """Monotonic time at which a unit was first seen that is assigned to this driver and that
+        this driver does not own."""
         self._phases: dict[TaskId, TaskPhase] = {}
         self._wake = threading.Event()
         self._instances = Instances(self._context, herder, driver, self._wake.set)

@@ -80,15 +80,15 @@ _AGAIN = 2
 """Number of takeovers by another owner after which a partition is contested. A single takeover may
 be caused by a new run that replaces this one."""
 _TIMEOUT_S = 1200.0
-"""Time in seconds for which takeovers are counted. It is longer than two of the longest silences,
-so that two owners that both wait count each other's takeovers."""
+"""Time in seconds for which takeovers are counted. It is longer than twice ``_LAST_S``, so that two
+owners that both wait count each other's takeovers."""
 _FIRST_S, _LAST_S = 10.0, 300.0
 """Minimum and maximum time in seconds without stored progress after which a partition is taken
 back. The minimum is longer than the interval between commits (1 s) and than an election on the
 target."""
 _REFRESH_S = 2.0
 """Interval in seconds at which progress of contested partitions is stored again. It is less than
-half of the shortest silence, so that the owner of an idle partition does not seem to have ended."""
+half of ``_FIRST_S``, so that the owner of an idle partition does not seem to have ended."""
 
 
 @dataclass
@@ -118,8 +118,9 @@ class Contested:
         self._held: set[TopicPartition] = set()
         self._backoff = Backoff(_FIRST_S, _LAST_S)
         self._silence_s = 0.0
-        """Required silence of all partitions. It is shared, because taking one partition back ends
-        the other owner's instance with all its partitions."""
+        """Time without stored progress after which any partition is taken back. All partitions have
+        the same time, because taking one back ends the other owner's instance with all its
+        partitions."""
         self._next_refresh_s = 0.0
         self._lock = threading.RLock()
         self.taken = 0
@@ -143,8 +144,8 @@ class Contested:
     def review(self, partitions: Set[TopicPartition], owner: str) -> Set[TopicPartition]:
         """Return the partitions that may be restored now, according to progress.
 
-        ``owner`` is this unit's name in progress. Progress is read to its end, unless this unit
-        never had any of the partitions.
+        ``owner`` is this unit's name in progress. Progress is read to its end only if this unit has
+        copied or contested one of the partitions before.
 
         Raises:
             HeadraceError: Progress could not be read.

@@ -172,8 +172,7 @@ class FlowContext:
         """Apply a changed spec, except for the fields of ``read_at_start``.
 
         A change of these fields requires new clients. The annotation that resets partitions is also
-        applied.
-        ``flow`` is replaced only if something changed.
+        applied. ``flow`` is replaced only if something changed.
         """
         if _followed(flow) != _followed(self.flow):
             self._follow(flow)

@@ -32,7 +32,7 @@ class Rate:
 
 @dataclass
 class CommitCounts:
-    """Counters of attempts to store progress, without claims. Any thread may read them."""
+    """Counters of attempts to store progress. Claims do not count. Any thread may read them."""
 
     succeeded: int = 0
     failed: int = 0
@@ -47,7 +47,7 @@ class CommitCounts:
 
     @contextmanager
     def counting_failure(self) -> Iterator[None]:
-        """Count an error that the context raises as a failed attempt."""
+        """Count a failed attempt if the ``with`` block raises an error."""
         try:
             yield
         except HeadraceError:

@@ -133,7 +133,7 @@ class LifeCycle:
 def release(ownership: Ownership, log: FilteringBoundLogger) -> None:
     """Release a unit. Log errors instead of raising them, because no caller could handle them.
 
-    Without the release, the herder declares this incarnation lost or stops waiting for it.
+    If the release fails, the herder declares this incarnation lost or stops waiting for it.
     """
     try:
         ownership.release()
@@ -145,7 +145,7 @@ DRAIN_TIMEOUT_S = 2.5
 """Time in seconds for records in flight when a unit is suspended. With storing and releasing, it
 fits into the 5 s of a graceful stop."""
 _SETTLING_TIMEOUT_S = DRAIN_TIMEOUT_S + 1.5
-"""Time in seconds by which a lane that another thread settles is closed."""
+"""Maximum wait, in seconds, until another thread has settled and closed its lane."""
 
 
 class Releasing:

@@ -74,7 +74,7 @@ class OffsetSyncWriter:
             HeadraceError: The topic or the producer could not be created.
         """
         try:
-            self._producer.get()  # it knows the cluster's id, with which brokers are compared
+            self._producer.get()  # it provides the cluster id with which brokers are compared
             ensure_offset_syncs_topic(self._admin, self.topic)
         except HeadraceError as error:
             self._failed(str(error))

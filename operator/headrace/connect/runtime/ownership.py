@@ -77,8 +77,8 @@ class Ownership:
         """Epoch of the current claim; 0 before the first claim."""
         self.released = False
         self.handed_over = False
-        """Whether the last claim took the unit from another driver, from an earlier incarnation of
-        this driver, or from no owner."""
+        """False if this incarnation of the driver owned the unit before the last claim, otherwise
+        True."""
         self._herder, self._clock = herder, clock
         self._task = task
         self._reported: ReplicationTaskStatus | None = None
@@ -254,9 +254,9 @@ def _generation(task: ReplicationTask) -> int:
 def _lasting(status: ReplicationTaskStatus) -> ReplicationTaskStatus:
     """Return the part of a status that remains without an owner.
 
-    Data loss is reported until the next owner copies records, and writes to the source until the
-    next watch has read its ends. Racks are used for placement until the next connector has read
-    them.
+    Data loss is reported until the next owner copies records. Writes to the source are reported
+    until the next watch has read the source's ends. Racks are used for placement until the next
+    connector has read them.
     """
     lasting = (ConditionType.DATA_LOSS_DETECTED, ConditionType.SOURCE_STILL_WRITTEN)
     return ReplicationTaskStatus(

@@ -196,7 +196,7 @@ class Retries:
 def _is_stop(error: HeadraceError) -> bool:
     """Return whether the error needs a user's action.
 
-    A loss that a lane reports is examined by a restore first.
+    The result is False for a loss that a lane reports, because a restore examines it first.
     """
     return isinstance(error, Fatal) and not isinstance(error, OffsetGone | TargetLoss)
 

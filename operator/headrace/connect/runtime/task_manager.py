@@ -118,7 +118,7 @@ class Task(Protocol):
     def close(self) -> bool:
         """Store the acknowledged progress, close the clients and release the unit.
 
-        Return False while that is not done; then call it again.
+        Call it again until it returns True.
         """
         ...
 
@@ -169,7 +169,7 @@ class TaskManager:
         """Run the ``active`` tasks, and keep the ``standby`` tasks ready.
 
         All other tasks are suspended. ``update_restoring`` closes them once their progress is
-        stored. A task that is assigned again before that is resumed.
+        stored. A suspended task that is assigned again is resumed.
         """
         for id, task in self._tasks.items():
             wanted = id in active or (id in standby and task.role is Role.STANDBY)
