@@ -1,7 +1,7 @@
 """Early retries of stopped partitions: the clusters are compared with their state at the last try.
 
-A stopped partition waits for a user, with a delay of up to an hour. The user acts on a cluster, for
-example by granting a permission, and sees the result within seconds.
+A stopped partition needs a user's action, and is otherwise retried only after up to an hour. With
+these retries, a user who for example grants a permission sees the result within seconds.
 """
 
 from collections.abc import Set
@@ -40,7 +40,7 @@ class CauseCheck:
     def observe(self, stopped: Set[TopicPartition]) -> bool:
         """Return whether stopped partitions must be retried now.
 
-        The first answer is also a reason, because a user may have acted before it.
+        After the first answer they are retried as well, because a user may have acted before it.
         """
         if stopped and self._asking.due:
             self._asking.start(partial(self._look, {at.topic for at in stopped}))

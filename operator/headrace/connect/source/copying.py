@@ -1,7 +1,7 @@
 """Copying of a source task: its lane, and the preparation and opening of its partitions.
 
-Partitions are restored, then opened on the lane. A new lane replaces it after an error, a stall or
-a change of credentials.
+A lane copies the partitions that are open on it. Partitions are restored, then opened. A new lane
+replaces the current one after an error, a stall or a change of credentials.
 """
 
 import threading
@@ -195,14 +195,14 @@ class Preparing(BackgroundStep[Restored]):
     def settle(
         self, lane: Lane, owned: frozenset[TopicPartition], failed: Set[TopicPartition]
     ) -> None:
-        """Settle a lane in the pool. All partitions except ``failed`` ones resume after it."""
+        """Settle a lane in the pool. Afterwards all partitions except ``failed`` ones resume."""
         self.settling = lane
         settling = partial(settle, self._context, self._progress, self._record_errors)
         step = partial(settling, lane, owned, failed=failed)
         self.start(partial(self._with_lane, step))
 
     def settled_is_stored(self, owned: frozenset[TopicPartition]) -> bool:
-        """Return whether the results of closed lanes are stored; try again if they are not."""
+        """Return whether the results of closed lanes are stored. If not, store them in the pool."""
         if self.settling is not None and self.done:
             try:
                 self.take()
@@ -263,14 +263,15 @@ class Copying:
 
     @property
     def kept(self) -> Set[TopicPartition]:
-        """Partitions that continue. A partition that is reset is closed, then restored."""
+        """Partitions without a pending reset. A partition to reset is closed, then restored."""
         return self.partitions - self._progress.resetting
 
     @property
     def owned(self) -> frozenset[TopicPartition]:
         """Partitions that this task owns.
 
-        Leaving partitions are included, which another task may have taken.
+        They include partitions that leave the task and are not closed yet. Another task may have
+        taken these.
         """
         return self.partitions.union(self._progress.starts) - self._contested.given_way
 

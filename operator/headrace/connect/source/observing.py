@@ -105,7 +105,7 @@ class SourceEnds:
         return {**state, **{at: self._waiting(at, reached) for at, reached in unread.items()}}
 
     def _held_up(self, state: State) -> Mapping[TopicPartition, float]:
-        """Return the seconds without an acknowledgement of partitions with records in flight."""
+        """Return seconds since the last acknowledgement of partitions with records in flight."""
         now_s = self._context.clock.monotonic()
         self._positions = {
             at: known
@@ -120,7 +120,8 @@ class SourceEnds:
     def _waiting(self, at: TopicPartition, reached: Reached) -> Reached:
         """Return the state of an unread partition.
 
-        It contains the latest known end, and the time since the partition has a lag.
+        It contains the latest known end, the time at which the lag began, and the time since the
+        source's last answer.
         """
         now_ms = self._context.now_ms
         ends = [end for end in (reached.end, self._ends.get(at)) if end is not None]
@@ -242,7 +243,7 @@ class StuckPositions:
 
 
 _SHORTEST_S = 1.0
-"""Minimum interval in seconds, equal to the interval of storing progress."""
+"""Minimum interval between checks in seconds. Progress is stored at the same interval."""
 _SHARE = 0.05
 """Maximum share of time that is spent on requests, because a task may have a thousand topics."""
 
@@ -328,7 +329,7 @@ class TopicCheck:
     def _measured(
         self, describe: Callable[[], Ids], asked: Starts, of_all: bool
     ) -> tuple[Ids, float]:
-        """Describe topics, twice if an id changed, because a foreign broker may have responded."""
+        """Describe topics; if an id changed, check the brokers and describe the topics again."""
         began_s = self._clock.monotonic()
         ids = describe()
         if any(self._compare(start, ids[at.topic]) for at, start in asked.items()):

@@ -72,7 +72,7 @@ class TaskSplit:
         """Published split; None if it is not known."""
 
     def step(self, weights: Mapping[TopicPartition, float | None]) -> bool:
-        """Move the tasks one step towards the best split; return whether none has a change pending.
+        """Move the tasks one step towards the best split; return True if no change is pending.
 
         ``weights`` contains the records a second of each partition to copy; None if unknown.
         """
@@ -233,15 +233,15 @@ class SourceConnector(ThreadedUnit):
             try:
                 self.context.progress.start()
                 remember_first_start(self.context)
-            except Fatal:  # the requirements name the missing permission
+            except Fatal:  # the check of requirements names the missing permission
                 if self._check_requirements():
                     self.observe(conditions=self.beside_ready)
                 raise
 
     def has_remedy(self, error: HeadraceError) -> Callable[[], bool] | None:
-        """Return a retry of a rejected publication, otherwise None.
+        """Return a function that repeats a rejected publication, otherwise None.
 
-        The retry uses a topic as soon as it becomes free.
+        After ``TargetTaken``, it succeeds as soon as no other flow writes the topics.
         """
         refused = isinstance(error, TargetTaken | EpochAltered)
         return partial(succeeds, self._publish_again) if refused else None
@@ -356,7 +356,7 @@ class SourceConnector(ThreadedUnit):
             return
         found.is_new = False
         held = {at for partitions in state.tasks.values() for at in partitions}
-        with self._asking(Reason.TARGET_UNREACHABLE):  # it stores the progress
+        with self._asking(Reason.TARGET_UNREACHABLE):  # the target stores progress
             self._deleted.find(found.there, held | state.leaving.keys())
         self._deletion.poll(found.there, {at.topic for at in held | state.leaving.keys()})
         say = partial(sentence, self.context)

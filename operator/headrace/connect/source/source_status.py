@@ -103,7 +103,7 @@ def _lag_records(context: FlowContext, partitions: Set[TopicPartition]) -> int:
 
 
 def _seconds(cluster: ClusterSpec, *settings: str) -> float:
-    """Return the sum of settings in ms, in seconds."""
+    """Return the sum of settings that are in ms, converted to seconds."""
     return sum(int(text_of(cluster.config, name)) for name in settings) / 1000
 
 

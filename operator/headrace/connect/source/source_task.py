@@ -154,7 +154,7 @@ class Committing:
         return True
 
     def _settled(self, *, late: bool) -> bool:
-        """Return whether nothing is in flight or unstored.
+        """Return True if nothing is in flight and all progress is stored.
 
         With ``late``, do not wait for records that the target does not acknowledge.
         """
@@ -263,7 +263,7 @@ class SourceTask:
     def change(self, partitions: frozenset[TopicPartition]) -> None:
         """Change the partitions.
 
-        Remaining partitions are not interrupted. Leaving ones are stored first.
+        Remaining partitions are not interrupted. The progress of leaving ones is stored first.
         """
         self._copying.change(partitions)
 
@@ -285,7 +285,7 @@ class SourceTask:
                 self.pause(self._paused)
         copying.restore_missing()
         if self._committing.close_leaving():
-            self._observing.observe()  # now, because another task waits for this report
+            self._observing.observe()  # at once, because another task waits for this report
             self._life.changed()
         return self.phase is TaskPhase.RUNNING and copying.complete
 
@@ -332,7 +332,7 @@ class SourceTask:
     def close(self) -> bool:
         """Store what is in flight, then close the clients and release the unit.
 
-        Return False while that is not done; then call it again.
+        Call it again until it returns True.
         """
         releasing, owner = self._releasing, self.role is Role.ACTIVE
         if not releasing.begun and owner and not self._committing.finish(late=releasing.late):
@@ -342,7 +342,7 @@ class SourceTask:
         return done
 
     def fail(self, error: HeadraceError) -> None:
-        """Stop and keep the error. After ``OwnershipLost``, the task is closed without one."""
+        """Stop and keep the error. After ``OwnershipLost``, the task is closed without an error."""
         self._task.reported.lost(self._task.progress.losses)
         self._copying.follow_flow()  # later changes supersede the failure
         if (lane := self._copying.give_up()) is not None:

@@ -147,8 +147,8 @@ class TaskPositions:
     def to_store(self) -> Starts:
         """Results of closed lanes to store.
 
-        With transactions, only losses are stored, because the last transaction has stored the other
-        results. Otherwise an older offset would count again after a loss.
+        With transactions, only results with a new loss are included. The last transaction has
+        stored all other results.
         """
         if not self._context.exactly_once:
             return self.settled
@@ -368,7 +368,7 @@ class TaskProgress(TaskPositions):
 
     @property
     def _answered(self) -> bool:
-        """Whether every acknowledgement has arrived. The last may not have been processed."""
+        """Whether every acknowledgement has arrived. The last one may not be processed yet."""
         return self._storing is None or self._storing.answered
 
     def commit(
@@ -506,9 +506,9 @@ class TaskProgress(TaskPositions):
         self.outcomes.succeeded()
 
     def leave_out(self, at: TopicPartition, offset: int, *, is_skipped: bool) -> None:
-        """Store that a partition resumes after a record, which is not copied, and wait for it.
+        """Store that a partition resumes after a record that is not copied, and wait for that.
 
-        The offset of a skipped record is stored, because no dead letter has it.
+        The offset of a skipped record is also stored, because no dead-letter topic has the record.
         """
         known = self.settled[at]
         after = known._replace(source_offset=offset + 1)
