@@ -178,7 +178,7 @@ def _claimed(
     *,
     first: Set[TopicPartition],
 ) -> Starts:
-    """Write the claims until all owners that progress named before are known.
+    """Write the claims again until each one names all earlier writers in its partition's progress.
 
     If a partition was never claimed before, another owner may already have appended when the
     target's end was read.
@@ -220,9 +220,9 @@ def _check_owner(context: FlowContext, ownership: Ownership, at: TopicPartition)
 def progress_partition(
     context: FlowContext, at: TopicPartition, stored: Progress | None
 ) -> TopicPartition | None:
-    """Return the partition's progress partition if earlier owners may have used transactions.
+    """Return the partition of the progress topic in which earlier owners may have transactions.
 
-    Otherwise return None.
+    Return None if earlier owners used no transactions.
     """
     if context.exactly_once or (stored is not None and stored.in_transaction):
         return context.progress.partition_of(context.progress_key(at))

@@ -2,8 +2,9 @@
 
 They are the first and the last pair of each run of records with consecutive offsets on both
 clusters. Between two syncs, a reader therefore knows the target offset of each record. While a run
-continues, its last pair is written every ten seconds, and when the source is idle. Pairs that
-exceed the allowance are not written, and offsets are translated conservatively there.
+continues, its last pair is written every ten seconds, and when the source is idle. If a task has
+more than ``_SYNCS_PER_S`` pairs per second for long, some are not written. Offsets between the
+written pairs are then translated conservatively.
 
 Pairs that may not be in the topic yet are kept in progress, and a new owner writes them.
 """
@@ -26,14 +27,14 @@ from headrace.replication import MAX_PAIRS, ContiguousRange, OffsetPair, thin_ou
 SYNC_INTERVAL_S = 10.0
 _REST_S = 0.5
 _MAX_SYNCS, _SYNCS_PER_S = 1_000, 50.0
-"""Allowance of a task for syncs of runs that begin and end: at once, and for each second."""
+"""Maximum number of syncs of a task for beginning and ending runs: in a burst, and per second."""
 _SYNCS_OF_A_HOLE = 2
 _RETRY_INTERVAL_S = 10.0
 """Delay in seconds after the topic could not be created, or syncs were rejected."""
 
 
 def new_contiguity_id() -> str:
-    """Return a random id that differs from the names of all other instances and lanes."""
+    """Return a random id that no other instance or lane uses."""
     return secrets.token_hex(4)
 
 

@@ -109,7 +109,7 @@ def with_data_writers(
     starts: Starts,
     stored: Mapping[TopicPartition, Progress],
 ) -> Starts:
-    """Return the starts with the writer of each partition's data, which never changes."""
+    """Return the starts with the producer that writes each partition's data and never changes."""
     if not context.preserved:
         return starts
     known = {
@@ -276,7 +276,7 @@ def copy_ends(context: FlowContext, plan: Rebuild) -> dict[TopicPartition, int]:
 
 
 def delete_copies(context: FlowContext, plan: Rebuild) -> None:
-    """Delete the copies, and wait until they no longer exist. No task may copy them.
+    """Delete the copies, and wait until they no longer exist. Stop their copying before this call.
 
     Raises:
         GaveUp: The topic still exists after ``_GONE_TIMEOUT_S``.

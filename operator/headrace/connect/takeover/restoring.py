@@ -168,7 +168,7 @@ def restore(
     reachable -= put_off.keys()
     stored = {at: progress for at, progress in stored.items() if at in reachable}
     if _lost(context, stored, offsets, ids):
-        context.check_brokers()  # repeat the requests, because a foreign broker may have responded
+        context.check_brokers()  # a broker of another cluster may have responded
         ids, _ = describe_topics(context, reachable)
         offsets = find_offsets(context, reachable, target_epochs(stored))
         put_off |= offsets.failed
@@ -260,11 +260,11 @@ def _starts(
 
 
 def _not_cured(context: FlowContext, before: Progress | None, found: PartitionState) -> int:
-    """Return since when deletions may be missing in a copy that a reset did not rebuild.
+    """Return since when tombstones may be missing in a copy that a reset did not rebuild.
 
     The result is a Unix time in ms, or 0. With ``offsets.mode: Preserved``, a reset compares a copy
-    and appends nothing again. Only ``rebuild`` deletes the topic, or a copy that ends before its
-    source begins.
+    and appends nothing again. ``rebuild`` deletes the topic, or the records of a copy that ends
+    before its source begins.
     """
     if before is None or not context.preserved:
         return 0
@@ -343,7 +343,7 @@ def _stored(
 
 
 class FailedOver(Retriable):
-    """A partition is failed over. The name is the reason of the flow's condition."""
+    """A partition is failed over. The class name is the reason of the flow's condition."""
 
 
 def failed_over(

@@ -121,7 +121,7 @@ def records(
 
     Raises:
         OwnershipLost: The ownership has ended. A delayed step in a pool must store nothing after
-            the next owner.
+            the claim of the next owner.
     """
     if ownership.released:
         raise OwnershipLost(f"{ownership.name} was released")
