@@ -20,12 +20,13 @@ def follow_starts(context: FlowContext, acknowledged: Mapping[TopicPartition, in
     empty copy would be filled up to the source's start without a report.
 
     Raise ``Retriable`` if a cluster does not respond. A refused deletion is only logged, because
-    brokers refuse it for topics that are compacted alone.
+    brokers refuse it for topics with ``cleanup.policy=compact`` alone.
     """
     starts = _beyond(context, acknowledged, acknowledged)
     if not starts:
         return
-    # A foreign broker may have answered, or the answer was damaged: only what is read twice counts.
+    # A broker of another cluster may have answered, or the answer was damaged. Therefore the starts
+    # are read twice.
     context.check_brokers()
     again = _beyond(context, acknowledged, starts)
     wanted = {target_partition(context, at): min(start, starts[at]) for at, start in again.items()}

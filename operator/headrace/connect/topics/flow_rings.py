@@ -1,4 +1,7 @@
-"""Rings of flows: topics that a flow refuses because their copies would go round."""
+"""Rings of flows: topics that a flow refuses because their records would be copied endlessly.
+
+``replication.ancestry`` defines the rule, and the terms ancestry, hop and line.
+"""
 
 from collections.abc import Collection, Iterable, Mapping, Set
 from contextlib import suppress
@@ -33,7 +36,7 @@ _RENEW_S = 20.0
 """Interval in seconds at which a flow stores that it runs. It is shorter than ``GRACE_S``."""
 _HOLD_S = 10.0
 """Time in seconds for which a new topic is held back if its source is a copy. Flows of a ring that
-start at the same time learn of each other in this time: each of them takes ``_READ_S``."""
+start at the same time learn of each other in this time: each flow needs ``_READ_S``."""
 
 
 class SourceAncestry:
@@ -52,7 +55,7 @@ class SourceAncestry:
     def read(self, topics: Iterable[str]) -> None:
         """Read what was stored since the last call. ``topics`` are all topics of the source.
 
-        A topic without the permission to read it is left out, and is added to ``unread``. A topic
+        A topic that the flow may not read is left out, and is added to ``unread``. A topic
         that was read before and cannot be read now is also added, and its earlier records count.
 
         Raises:
@@ -142,8 +145,8 @@ def judged(
     """Apply the rule of ``replication.ancestry`` to these source topics.
 
     Topics that are failed over are left out, because they are not copied. The result is empty for a
-    flow with a record filter, which may end a ring. ``stored`` are the flow's hops so far. A topic
-    without a hop counts as the youngest.
+    flow with a record filter, which may end a ring. ``stored`` are the flow's hops so far. The hop
+    of a topic that is not in ``stored`` counts as the youngest.
     """
     spec = context.spec
     if spec.record_filter is not None:
@@ -217,9 +220,9 @@ class RingGuard:
     def store(self, topics: Collection[str]) -> bool:
         """Store the ancestry of these topics, and update ``refused`` and ``held``.
 
-        Return True if a topic is new. The caller must then read the source's ancestry and store
-        again: of two flows in a ring, at least one then finds the other's record, because each
-        writes before it reads.
+        Return True if a topic is new. In this case the caller must read the source's ancestry and
+        store again. Because each flow of a ring writes before it reads, at least one of two flows
+        finds the other's record.
 
         Raises:
             HeadraceError: The ancestry could not be stored.
@@ -262,7 +265,7 @@ class RingGuard:
         return bool(new)
 
     def poll(self) -> bool:
-        """Read and store if that is due. Return True if other topics are refused or held back.
+        """Read and store if that is due. Return True if ``refused`` or ``held`` has changed.
 
         Raises:
             HeadraceError: A cluster does not respond.
@@ -277,7 +280,7 @@ class RingGuard:
         return before != (self.refused.keys(), self.held)
 
     def stop(self) -> None:
-        """Store that the flow has stopped, without waiting. Its hops stop to count.
+        """Store that the flow has stopped, without waiting. Its hops no longer count.
 
         Call it before the release of the unit, so that the next owner's record is later.
         """

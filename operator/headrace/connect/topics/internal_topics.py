@@ -69,7 +69,8 @@ class TopicTail:
         """
         end = self._end()
         if end < self._position:
-            self._admin.check_brokers(COMPARED_TIMEOUT_S)  # a foreign broker may have responded
+            # The end may be the answer of a broker of another cluster.
+            self._admin.check_brokers(COMPARED_TIMEOUT_S)
             end = self._end()
         if end < self._position:
             self.close()
@@ -210,7 +211,7 @@ class CompactedLog:
             topic: Name of the topic.
             context: Flow that uses it.
             what: Noun for messages, such as "ACLs".
-            earlier: Name of the topic in an earlier version; empty if it was the same.
+            earlier: Name of the topic in earlier versions of headrace; empty if it did not change.
             because: Reason why the topic must have one partition, for messages.
             consequence: Effect of a deletion of the topic, for messages.
         """

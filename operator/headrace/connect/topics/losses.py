@@ -72,7 +72,7 @@ def restart_at_log_start(progress: Progress, found: PartitionState) -> Progress:
     """Return progress at the start of the source's log if retention overtook the first copy.
 
     Nothing was copied yet, so nothing counts as lost: the partition begins at the first existing
-    offset, as it would if it was claimed now. Otherwise progress is returned unchanged.
+    offset, as it would if its first claim was now. Otherwise progress is returned unchanged.
     """
     if (
         progress.has_begun
@@ -127,7 +127,7 @@ def _target_truncated_at(progress: Progress, found: PartitionState) -> int | Non
 def _extend_loss(loss: Loss, progress: Progress, found: PartitionState) -> Loss:
     """Return the loss with its current extent.
 
-    Retention may have continued, or the topic was created again.
+    Retention may have deleted more records, or the topic may have been created again.
     """
     if loss.cause is LossCause.SOURCE_DELETED:  # the topic exists again
         return replace(loss, cause=LossCause.SOURCE_RECREATED)
@@ -143,7 +143,7 @@ def _extend_loss(loss: Loss, progress: Progress, found: PartitionState) -> Loss:
 
 
 def recreated_on_source(known_good: Confirmed, now_ms: int) -> Loss:
-    """Return the loss by a source topic that was created again.
+    """Return the loss for a source topic that was created again.
 
     ``known_good`` is the last state that belongs to the old topic with certainty.
     """
@@ -157,7 +157,8 @@ def deleted_on_source(
 ) -> Loss | None:
     """Return the loss of a deleted log, or None if all of it was copied and nothing else was lost.
 
-    ``end`` is the last known end of the log. ``unseen`` states that more may have been written.
+    ``end`` is the last known end of the log. ``unseen`` states that records may have been written
+    after it.
     """
     first = progress.source_offset
     if first < end or unseen:
@@ -167,7 +168,7 @@ def deleted_on_source(
 
 
 def recreated_on_target(target_offset: int, now_ms: int) -> Loss:
-    """Return the loss by a target topic that was created again.
+    """Return the loss for a target topic that was created again.
 
     ``target_offset`` is the last end that belongs to the old topic with certainty.
     """

@@ -59,8 +59,8 @@ class DeletedTopics:
 
     A partition counts as deleted if the source did not have it in two successive discoveries,
     because a list may omit topics temporarily, or for lack of permissions. If a topic is created
-    again with fewer partitions, its other partitions are deleted. The loss of partitions that exist
-    again is found by the task that copies them.
+    again with fewer partitions, the missing ones count as deleted. The loss of partitions that
+    exist again is found by the task that copies them.
 
     Progress without a loss is purged. Progress with a loss is kept until a reset, because a
     fail-over lists the loss.
@@ -136,7 +136,7 @@ class DeletedTopics:
         return found
 
     def _stored(self) -> dict[TopicPartition, Progress]:
-        """Return the progress of topics that the flow copies, to their current target names."""
+        """Return the progress of topics that the flow selects, under their current target names."""
         context = self._context
         if not context.progress.was_read:
             context.progress.read_to_end()
@@ -197,8 +197,8 @@ class DeletedTopics:
 def existing_or_unauthorized(context: FlowContext, topics: Set[str]) -> Mapping[str, Topic | None]:
     """Return the topics that exist on the source.
 
-    The value is None for a topic without the permission to describe it. A missing topic is
-    requested again, after a check that no foreign broker responds.
+    The value is None for a topic that the flow may not describe. A missing topic is
+    requested again, after a check that no broker of another cluster responds.
     """
     present = _described(context.source, topics)
     if absent := set(topics) - present.keys():

@@ -107,7 +107,7 @@ class TopicConfigSync:
         }
 
     def _synchronize(self) -> tuple[bool, dict[str, str]]:
-        """Return whether copies were missing, and the reasons why others differ."""
+        """Synchronize settings; return whether copies were missing, and why other copies differ."""
         target_topic = {topic: self._context.policy.target_topic(topic) for topic in self._topics}
         source, refused = self._context.source.topic_configs(self._topics)
         problems = {target_topic[topic]: str(error) for topic, error in refused.items()}
