@@ -44,7 +44,7 @@ async def serve(flow: str, handle: Handler) -> AsyncIterator[None]:
 
         async def serve_one(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             with suppress(ConnectionError):
-                if line := await reader.readline():  # empty if the client only connects
+                if line := await reader.readline():  # empty if the client sent no request
                     writer.write(json.dumps(await _answered(handle, line)).encode() + b"\n")
                     await writer.drain()
             writer.close()

@@ -100,7 +100,7 @@ def held_task(task: ReplicationTask) -> ReplicationTask:
 
 
 def target_driver(tasks: Iterable[ReplicationTask], drivers: Collection[str], flow: str) -> str:
-    """Return the driver of ``drivers`` that holds most source tasks, to break it in a test.
+    """Return the driver in ``drivers`` with the most source tasks, as the target of a fault.
 
     Raise ``InvalidSpec`` if none of them holds any.
     """
@@ -156,7 +156,7 @@ def answer_resets(
 ) -> Answer:
     """Return the flow, and the partitions that ``partitions`` names.
 
-    Raise ``InvalidSpec`` if the flow does not copy one of them.
+    Raise ``InvalidSpec`` if at least one of them is not copied by the flow.
     """
     copied = frozenset[TopicPartition]().union(
         *(
@@ -194,7 +194,7 @@ def _meant(
 def caught_up(tasks: Sequence[ReplicationTask]) -> bool:
     """Return True if every source task has copied up to the log end offsets that it read first.
 
-    The source connector must have polled before.
+    Return False until the source connector has polled for the first time.
     """
     connector = next(t for t in tasks if t.spec.type is TaskType.SOURCE_CONNECTOR)
     copying = [task for task in tasks if task.spec.type is TaskType.SOURCE_TASK]
