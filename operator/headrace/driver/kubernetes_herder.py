@@ -82,11 +82,11 @@ class EpochFence:
     async def raise_in_time(
         self, type: TaskType, epoch: int, tasks: Iterable[ReplicationTask]
     ) -> None:
-        """Raise the epochs of all tasks, if the split of partitions over tasks stays the same.
+        """Raise the epochs of all tasks, most of them in the background.
 
-        One task is written before this call returns, and the others in the background. One is
-        enough: a connector with a lower epoch reads all tasks before it writes, and finds the
-        higher epoch. Raise ``TaskConflict`` if this task has a higher epoch.
+        Call it if the split of partitions over tasks does not change. One task is written before
+        this call returns. One is enough: a connector with a lower epoch reads all tasks before it
+        writes, and finds the higher epoch. Raise ``TaskConflict`` if this task has a higher epoch.
         """
         lower = _lower(tasks, epoch)
         await self.raise_now(type, epoch, lower[:1])
@@ -518,7 +518,7 @@ class KubernetesHerder:
 
         Raises:
             TaskConflict: The connector was claimed again with a higher epoch, or deleted.
-            EpochAltered: The connector still has its epoch, so a user wrote the task's epoch.
+            EpochAltered: The connector was not claimed again, so a user wrote the task's epoch.
         """
         epoch = connector.status.epoch
         later = next((task for task in tasks if task.spec.connector_epoch > epoch), None)

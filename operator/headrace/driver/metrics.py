@@ -184,7 +184,7 @@ def copying_samples(unit: UnitFigures) -> Iterator[Sample]:
         yield BATCHES, ("rebuilt",), unit.copied.batches_rebuilt
         yield BATCH_BYTES, ("copied",), unit.copied.bytes_copied
         yield BATCH_BYTES, ("rebuilt",), unit.copied.bytes_rebuilt
-        for why, batches in unit.copied.rebuilt.copy().items():  # another thread adds to it
+        for why, batches in unit.copied.rebuilt.copy().items():  # another thread changes the dict
             yield REBUILT, (why,), batches
         for why, size in unit.copied.rebuilt_bytes.copy().items():
             yield REBUILT_BYTES, (why,), size

@@ -246,7 +246,7 @@ class PodDriver:
         object = self._flows.get(self._pod.flow)
         uid = object["metadata"]["uid"] if object else None
         if self._flow is not None and uid != self._flow.metadata.uid:
-            self._log.info("the flow was deleted")  # it may exist again, for new pods
+            self._log.info("the flow was deleted")  # a new flow of this name has its own pods
             self._stop()
             return
         if object is None or (seen := _followed(object)) == self._seen:

@@ -97,7 +97,7 @@ def run_driver(settings: str, link: int) -> int:
         link: File descriptor of the socket.
 
     Returns:
-        The exit code, if the driver ends because of an error.
+        The exit code after an error. Without an error, the process ends before the return.
     """
     start = DriverSettings.from_json(settings)
     logs.configure(format=start.log_format)
@@ -116,7 +116,7 @@ def _limit_memory() -> None:
     Variables that a user has set take precedence. Clients start and stop threads, and with a glibc
     arena for each thread, memory only grows. Response buffers are mapped individually, so that
     freed buffers return to the system. By default, glibc raises the threshold for mapping when the
-    first one is freed.
+    first mapped buffer is freed.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)  # only in glibc
     for variable, (parameter, value) in _MALLOC.items():
