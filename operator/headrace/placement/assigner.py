@@ -85,16 +85,17 @@ def assign_unit(task: ReplicationTask, placement: Placement | None, pool: Driver
     """
     spec, holder = task.spec, task.status
     if placement is None or (placement.driver and placement.driver not in pool.hosts):
-        # A driver without a heartbeat may still run, if the observer is blind.
+        # A driver may still run although this process receives no heartbeats from it.
         driver = spec.driver_name if spec.driver_name in pool.staying else ""
         placement = Placement(driver, spec.standby_driver_names)
-    # A new incarnation of the holder claims again by itself. Only another driver needs to know.
+    # A new incarnation of the holder claims the unit again by itself. Only another driver needs to
+    # know that the holder is lost.
     lost = ""
     if holder.driver_name not in ("", placement.driver):
         over = pool.is_lost(holder.driver_name, holder.driver_incarnation)
         lost = holder.driver_incarnation if over else ""
     if not lost and placement.driver == spec.driver_name:
-        lost = spec.lost_incarnation  # it has no effect: do not write only to remove it
+        lost = spec.lost_incarnation  # it has no effect, and its removal is not worth a write
     return Assignment(task, placement.driver, placement.standbys, lost)
 
 
@@ -119,8 +120,8 @@ class StartupGrace:
     """Time for which units wait until all drivers have started, on a monotonic clock.
 
     It begins with ``begin``, or when a driver without units is ready and others are still missing.
-    It ends when all drivers are ready, or after ``_GRACE_S``. After it has elapsed, it restarts by
-    itself only when all drivers, or none, have been ready.
+    It ends when all drivers are ready, or after ``_GRACE_S``. After ``_GRACE_S`` has elapsed, it
+    restarts by itself only if all drivers, or none, have been ready since.
     """
 
     def __init__(self) -> None:
@@ -131,7 +132,7 @@ class StartupGrace:
         self.until_s = now_s + _GRACE_S
 
     def is_running(self, ready: int, expected: int, *, idle: bool, now_s: float) -> bool:
-        """Return True if units must wait for more than ``ready`` drivers.
+        """Return True if units must wait until more drivers are ready.
 
         ``idle`` is True if one of the ready drivers has no unit.
         """

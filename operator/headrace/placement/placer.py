@@ -189,7 +189,7 @@ class Placer:
                 problems |= dict.fromkeys(names, decision.reason)
             if (follow_up_ms := decision.assignment.follow_up_ms) is not None:
                 if _overrules(state, decision.assignment):
-                    # The assignor would request the same again, at once and without end.
+                    # The next answer would request another decision at once, without end.
                     follow_up_ms = max(follow_up_ms, now_ms + int(_FIRST_RETRY_S * 1000))
                 follow_ups.append(follow_up_ms)
         self._forget(self._known.keys() - groups.keys())
@@ -269,7 +269,7 @@ def _pinned(
 def _is_held_up(task: ReplicationTask) -> bool:
     """Return True if a unit may be unable to store its progress.
 
-    A move would then copy records again.
+    A move of such a unit would copy records again.
     """
     unstored = find_condition(task.status.conditions, ConditionType.PROGRESS_NOT_STORED)
     return task.status.last_error is not None or unstored is not None
