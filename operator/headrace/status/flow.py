@@ -58,7 +58,7 @@ def flow_status(facts: FlowFacts) -> ReplicationFlowStatus:
     phases = [task.status.phase for task in facts.tasks if not task.spec.type.is_connector]
     pods = facts.pods
     generation = facts.flow.metadata.generation
-    if facts.paused:  # later changes were not reconciled
+    if facts.paused:  # changes of the spec since the pause were not reconciled
         generation = facts.flow.status.observed_generation if facts.flow.status else None
     return ReplicationFlowStatus(
         observed_generation=generation,
@@ -95,7 +95,7 @@ def _lost_owners(facts: FlowFacts) -> frozenset[tuple[str, str]]:
 
 
 def _without_figures_of(lost: Set[tuple[str, str]], facts: FlowFacts) -> FlowFacts:
-    """Return the facts without phases, lags and rates of units that lost drivers own."""
+    """Return the facts without the phases, lags and rates of units whose driver is lost."""
     if not lost:
         return facts
     unknown = {"phase": None, "lag": None, "bytes_per_second": None}
@@ -184,7 +184,7 @@ def _about_copies(facts: FlowFacts) -> Iterable[Condition]:
     """Yield conditions of source connector, source tasks and source watch, one for each type."""
     observed = defaultdict[ConditionType, list[Condition]](list)
     for one in (one for task in facts.tasks for one in task.status.conditions):
-        if one.status is ConditionStatus.TRUE:  # False is a watch that has ended
+        if one.status is ConditionStatus.TRUE:  # a watch that has ended reports False
             observed[one.type].append(one)
     for type in reported_by(Reporter.TASK | Reporter.CONNECTOR | Reporter.WATCH):
         if found := observed[type]:

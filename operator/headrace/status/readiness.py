@@ -142,7 +142,7 @@ Check = Callable[[FlowFacts], Readiness | None]
 _START_S = 60.0
 """Time in seconds from the start of a container until its driver must have a Lease.
 
-A driver usually has its Lease after a few seconds, and later on a busy node.
+A driver usually has its Lease after a few seconds. On a busy node it takes longer.
 """
 _LOCKED_OUT = (Reason.SECRET_MISSING, Reason.AUTHENTICATION_FAILED, Reason.TLS_FAILED)
 """Reasons of errors that are retried although only a user can fix the problem."""
