@@ -40,7 +40,7 @@ _MAX_NAMED = 5
 class SourceWatcher(ThreadedUnit):
     """Unit that compares the source's end offsets with the end offsets at the fail-over.
 
-    It ends when a flow copies from the target into topics that it watches.
+    The unit ends when a flow copies from the target into topics that the unit watches.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:

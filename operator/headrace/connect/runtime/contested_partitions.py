@@ -124,7 +124,7 @@ class Contested:
         self._next_refresh_s = 0.0
         self._lock = threading.RLock()
         self.taken = 0
-        """Number of times that another owner took a partition, without heartbeats."""
+        """Number of times that another owner took a partition. Heartbeats do not count."""
 
     # Calls of the unit
 

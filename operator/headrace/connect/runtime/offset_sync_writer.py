@@ -37,7 +37,7 @@ def ensure_offset_syncs_topic(admin: Admin, topic: str) -> None:
 log = get_logger(__name__)
 
 _MAX_WAITING = 10_000
-"""Maximum number of offset syncs that wait for the topic. The oldest are dropped above it."""
+"""Maximum number of offset syncs that wait for the topic. Above it, the oldest are dropped."""
 _FLUSH_S = 0.5
 
 

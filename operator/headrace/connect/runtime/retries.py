@@ -11,9 +11,10 @@ from headrace.timing import Backoff, Clock
 
 
 def restart_delay_s(restarts: int) -> float:
-    """Return the seconds before the next restart of a failed unit: n²+n minutes, at most 1 h.
+    """Return the seconds before the next restart of a failed unit.
 
-    The first restart is immediate, as in Strimzi's auto-restart.
+    After n restarts, the delay is n²+n minutes, at most 1 h. The first restart is immediate, as in
+    Strimzi's auto-restart.
     """
     return 60.0 * min(restarts * restarts + restarts, 60)
 

@@ -55,8 +55,8 @@ class RecordErrors:
     def answer(self, progress: TaskProgress) -> None:
         """Skip records that were rejected alone, or write them to the dead-letter topic.
 
-        Then store that the record is done. If the dead-letter topic rejects a record, the record's
-        partition stops.
+        Afterwards store that these records are done. If the dead-letter topic rejects a record, the
+        record's partition stops.
         """
         refused, self._refused = self._refused, {}
         for at, error in sorted(refused.items()):

@@ -273,7 +273,7 @@ def _not_cured(context: FlowContext, before: Progress | None, found: PartitionSt
 
 
 def _start(progress: Progress, stable_end: int) -> Start:
-    """Return the start.
+    """Return where a partition with this progress resumes.
 
     The ends were requested after the topic ids, so the next topic check confirms them.
     """

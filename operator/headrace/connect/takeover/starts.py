@@ -36,7 +36,7 @@ from headrace.replication.first_start import Origin
 log = get_logger(__name__)
 
 UNKNOWN = -1
-"""Producer id that stands for an owner that has not stored its own."""
+"""Producer id that stands for an owner that has stored no producer id."""
 
 
 class Start(NamedTuple):
