@@ -46,8 +46,8 @@ _MAX_DAMAGED = 3
 _MAX_UNREADABLE = 5
 """Number of consecutive unreadable responses for a partition after which it fails."""
 _FORGOTTEN_S = 600.0
-"""Idle time after which the first batch is sent alone again. Brokers forget a producer that is idle
-for a day (``producer.id.expiration.ms``)."""
+"""Idle time of a partition, in seconds, after which its next batch is sent alone, like its first
+batch. Brokers forget a producer that is idle for a day (``producer.id.expiration.ms``)."""
 
 
 class CopiesLost(Retriable):
@@ -57,7 +57,8 @@ class CopiesLost(Retriable):
 class LedAgain(Protocol):
     """Check of partitions that have a leader again, before a batch is sent to the leader.
 
-    A leader that has no batch of the producer accepts a batch with any sequence.
+    A leader that has lost all batches of the producer accepts a batch with any sequence, so the
+    sequence does not reveal the loss.
     """
 
     def __call__(
@@ -84,8 +85,8 @@ class RowsAcknowledged(Protocol):
 class Appender:
     """Appends batches for one producer identity. Call it from the thread of its loop.
 
-    ``append`` accepts batches, and ``flush`` and responses send them. A partition without a leader,
-    or on an unreachable broker, does not delay other partitions.
+    ``append`` queues batches. ``flush`` sends them, and each response sends more. A partition
+    without a leader, or on an unreachable broker, does not delay other partitions.
     """
 
     def __init__(
@@ -114,7 +115,7 @@ class Appender:
             acknowledged: Receives acknowledged batches.
             failed: Receives failed partitions.
             waiting: Receives sentences about operations that are repeated until they succeed.
-            damaged: Receives responses that a second one has contradicted.
+            damaged: Receives responses that a second response has contradicted.
             request_admission: Called by a transactional appender with each partition that has data
                 to send but is not part of the transaction, until ``admit``.
             led_again: Called when a partition has a leader again.
@@ -131,7 +132,7 @@ class Appender:
         self._sequences: dict[TopicPartition, int] = {}
         """First sequence numbers of partitions in ``_identities``."""
         self._ends: dict[TopicPartition, int] = {}
-        """Ends of partitions without a queue that were set by ``expect``."""
+        """Ends that ``expect`` has set for partitions without a queue."""
         self._queues: dict[TopicPartition, PartitionQueue] = {}
         self._lost: list[PartitionQueue] = []
         """Partitions whose leader must be looked up."""
@@ -143,7 +144,7 @@ class Appender:
         return sum(max(len(queue), queue.on_wire) for queue in self._queues.values())
 
     def begin(self, at: TopicPartition, identity: ProducerIdentity, sequence: int = 0) -> None:
-        """Use another producer identity for a partition, from this sequence on.
+        """Use another producer identity for a partition, with sequences from ``sequence`` on.
 
         The partition must have no pending batches. A sequence of 0 requires that nothing was ever
         appended to the partition with this identity.
@@ -154,9 +155,9 @@ class Appender:
     def expect(self, at: TopicPartition, end: int) -> None:
         """Check the offsets of a partition's batches from now on. The next one is at ``end``.
 
-        Each later batch must follow its predecessor. If a response contains another offset, the
-        batch is sent again, and the offset is believed if the second response repeats it. Call this
-        method after ``begin``, while the partition has no pending batches.
+        Each following batch is expected at the end of the previous one. If a response contains
+        another offset, the batch is sent again, and the offset is believed if the second response
+        repeats it. Call this method after ``begin``, while the partition has no pending batches.
         """
         if (queue := self._queues.get(at)) is not None:
             queue.end = end
@@ -199,10 +200,10 @@ class Appender:
         self.flush()
 
     def hold(self) -> None:
-        """Send no data after the end of a transaction, until ``admit``. Nothing may be ``pending``.
+        """Send no data after the end of a transaction, until ``admit``.
 
-        In each partition of the transaction, the next batch is expected one offset later, because a
-        marker follows the batches.
+        Call it while nothing is ``pending``. In each partition of the transaction, the next batch
+        is expected one offset later, because a marker follows the batches.
         """
         for queue in self._queues.values():
             if queue.end is not None and not queue.held:
@@ -217,7 +218,7 @@ class Appender:
         self._leaders.pump()
 
     def leave(self, partitions: Iterable[TopicPartition]) -> None:
-        """Drop the batches of these partitions that were never sent.
+        """Drop the unsent batches of these partitions.
 
         Batches in flight are still completed. ``append`` may be used again afterwards.
         """
@@ -343,7 +344,7 @@ class Appender:
             self._not_appended(queue, entry, answer)
 
     def appended(self, entries: Sequence[Entry]) -> None:
-        """Acknowledge batches in the order of their partitions, and send more.
+        """Acknowledge the batches of each partition in order, and send more.
 
         This is a hot path: it runs for each response.
         """
@@ -430,8 +431,8 @@ class Appender:
     def _unreadable(self, queue: PartitionQueue, entry: Entry, why: Garbled) -> bool:
         """Return whether the partition fails because of repeated unreadable responses.
 
-        Only the partition's first batch counts, because an unreadable response fails all batches of
-        its connection.
+        Only the partition's first batch counts, because an unreadable response fails all batches in
+        flight on its connection.
         """
         if queue.failed or not queue.is_first(entry):
             return False
@@ -454,7 +455,7 @@ class Appender:
         offsets = f"offset {last}" if alone else f"offsets {outgoing.first_offset} to {last}"
         error = answer.error(f"append source {offsets} to {at} on {self._cluster.name}")
         if not first or answer.outcome is ProduceResult.AGAIN:
-            # The target's verdict counts only if all earlier batches are acknowledged.
+            # The target's rejection counts only if all earlier batches are acknowledged.
             self._again(queue, entry, error)
             return
         damaged = answer.outcome is ProduceResult.CORRUPT and outgoing.batch.intact

@@ -6,7 +6,7 @@ import time
 from headrace.timing import Clock
 
 _BURST_S = 0.5
-"""Duration whose unused bandwidth may be used later, in seconds."""
+"""Unused bandwidth of at most this duration, in seconds, may be used later."""
 _WINDOW_S = 10.0
 """Length of the window, in seconds, over which ``used_up`` is judged. A shorter one would report
 bursts."""
@@ -15,7 +15,7 @@ bursts."""
 class TokenBucket:
     """Token bucket for all lanes of a flow on a driver. Thread-safe.
 
-    Data are charged after they were read. Lanes then wait until the debt is paid off.
+    Data are charged after they were read, and lanes wait until the debt is paid off.
     """
 
     def __init__(self, clock: Clock = time) -> None:

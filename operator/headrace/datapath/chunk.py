@@ -1,4 +1,4 @@
-"""Memory of fetched data, verdicts on batches, and joining of small batches."""
+"""Memory of fetched data, treatment of batches, and joining of small batches."""
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence, Set
@@ -42,10 +42,10 @@ SOFT_BYTES = 32 << 20
 reduce the size of further requests."""
 HARD_BYTES = 3 * SOFT_BYTES
 """Limit of held bytes while a lane waits only for partitions whose batches the target does not
-accept. Other partitions continue up to this limit."""
+accept. The lane's other partitions are read up to this limit."""
 MIN_BYTES = 256 << 10
-"""Smallest size of a fetch request in bytes. Memory of this size is not reserved, because most
-requests of the smallest size only wait for a new record."""
+"""Smallest size of a fetch request in bytes. Requests of this size reserve no memory, because most
+of them only wait for a new record."""
 
 
 class Memory:
@@ -242,8 +242,8 @@ class HeldBatches:
 
 TOGETHER_BYTES = 240 << 10
 """Maximum size of the records that become one batch. With added overhead they fit into a buffer of
-256 KiB. Larger batches have no measurable advantage, and few topics accept less than the brokers'
-default."""
+256 KiB. Larger batches have no measurable advantage, and few topics have a ``max.message.bytes``
+below this size."""
 _CHECKED_EVERY_S = 1.0
 """Interval in seconds at which one joined batch is checked, for all lanes together, because they
 share the C helper. A check takes about 5 us of Python for each record."""
@@ -340,7 +340,7 @@ def _same_records(one: Joined, records: memoryview) -> bool:
         batches, truncated_bytes = split_batches(records[: one.size])
         wanted = [record for batch in batches for record in stored_records(batch)]
         found = list(stored_records(one.batch))
-    except CorruptBatch:  # the helper refuses what Python cannot read
+    except CorruptBatch:  # the helper joins only batches that Python can read
         return False
     return (
         (len(batches), truncated_bytes, found) == (one.batches, 0, wanted)
@@ -350,8 +350,8 @@ def _same_records(one: Joined, records: memoryview) -> bool:
 
 
 Join = Callable[[memoryview, int], Run | None]
-"""Function that joins the first batches of a log, which begins at the given offset. It returns None
-if the first batch must be sent by itself."""
+"""Function that joins the first of these batches, from the given offset on. It returns None if the
+first batch must be sent by itself."""
 
 Found = Judged | Run | Span
 

@@ -70,14 +70,14 @@ class LaneTransactions:
         self._adding = self._closed = False
 
     def want(self, at: TopicPartition) -> None:
-        """Add a partition that has data to send. ``admit`` is called once it is added."""
+        """Add a partition that has data to send. ``admit`` is called when it has been added."""
         self._wanted[at] = None
         if not self._adding and not self._closed:
             self._adding = True
             start(self._add()).then(self._added)
 
     async def commit(self) -> None:
-        """Commit all appended data, which must be acknowledged.
+        """Commit all appended data. Call it once all of them are acknowledged.
 
         A request without a response is repeated; the outcome is never guessed.
 
@@ -92,7 +92,7 @@ class LaneTransactions:
     async def visible(self, ends: Mapping[TopicPartition, int]) -> None:
         """Wait until read-committed consumers can read everything below the ends.
 
-        The ends must be committed.
+        Call it after the commit of everything below the ends.
 
         Raises:
             Retriable: A transaction marker did not arrive within ``VISIBLE_TIMEOUT_S``.

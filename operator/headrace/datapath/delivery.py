@@ -66,7 +66,7 @@ class DeliveryStrategy(Protocol):
     def open(self, target: TopicPartition, position: CopyFrom) -> Callable[[], None]:
         """Accept a partition. The task's thread calls it with the lock.
 
-        Return a call for the loop's thread, which runs before the partition is read.
+        Return a function that the loop's thread calls before the partition is read.
 
         Raises:
             Fatal: The partition cannot be written from this position.

@@ -2,8 +2,8 @@
 
 The checksum of a batch covers neither its base offset nor its leader epoch, and nothing covers the
 list of aborted transactions. In a log without holes, each batch begins where the previous one ends,
-so a wrong offset is detected. All other batches are fetched again, and accepted if two answers
-agree.
+so a wrong offset is detected. Batches for which this check is not possible are fetched again, and
+accepted if two answers agree.
 """
 
 from array import array

@@ -126,8 +126,8 @@ async def _check_coordinator(target: ClusterClient, within_s: float) -> None:
 
 
 # Leftovers: records that were committed, but whose partition has no commit marker. Brokers lose the
-# marker of a partition that has no leader at that moment (probably KAFKA-20734; seen on 4.3.1). The
-# last stable offset then stays before the records, and the next abort of their producer drops them.
+# marker of a partition that has no leader at the commit (probably KAFKA-20734; seen on 4.3.1). The
+# last stable offset stays before such records, and the next abort of their producer drops them.
 # All records below the target offset of committed progress were committed.
 
 log = get_logger(__name__)
@@ -138,10 +138,10 @@ _POLL_S = 0.05
 async def commit_leftovers(
     target: ClusterClient, own: OwnerProducer, partitions: Collection[Before]
 ) -> dict[TopicPartition, Retriable]:
-    """Commit earlier owners' committed records whose marker was lost.
+    """Write the commit markers that committed records of earlier owners have lost.
 
     Otherwise the marker of the fence would abort them. Return the errors of partitions that must be
-    retried, by target.
+    retried, by partition of the target.
     """
     ours = {
         before.target: before
@@ -272,8 +272,9 @@ class MarkerFencing:
 def _closed_by_markers(
     target: ClusterClient, own: OwnerProducer, partitions: Collection[Before]
 ) -> tuple[dict[TopicPartition, Retriable], dict[str, ProducerIdentity]]:
-    """Write markers. Return the errors of partitions that must be retried, and the markers.
+    """Write markers. Return errors of partitions to retry, and the identities in the markers.
 
+    Errors are by partition of the target, and identities by transactional id.
     An error is also returned for a partition whose progress partition lacks its marker.
     """
     put_off, ends = log_ends_of(target, partitions)

@@ -63,7 +63,7 @@ class Sink(Protocol):
         ...
 
     def held_back(self, at: TopicPartition) -> bool:
-        """Return whether only the amount of its data in flight prevents reading a partition."""
+        """Return whether a partition would be read if less of its data were in flight."""
         ...
 
     def stuck(self) -> bool:
@@ -83,7 +83,8 @@ class Sink(Protocol):
     ) -> None:
         """Receive data that begin with a whole batch.
 
-        Call ``advance`` of the partition to continue after the accepted data.
+        The sink calls ``advance`` of the partition, and the next fetch begins after the accepted
+        data.
 
         Raises:
             CorruptBatch: A batch is damaged.
@@ -320,7 +321,7 @@ class Reader:
                 source.compared_at_epoch = source.epoch
         broker.asked = {source.at: source.wanted or source.want() for source in sources}
         settings = self._cluster.settings
-        together = broker.group == TOGETHER  # slow groups would reserve memory for minutes
+        together = broker.group == TOGETHER  # a slow group would reserve much memory for minutes
         much = settings.fetch_max_bytes if broker.behind and together else MIN_BYTES
         broker.most_bytes = int(min(much, room, self._bandwidth.request_bytes))
         self._memory.ask(broker.most_bytes)

@@ -209,8 +209,8 @@ class Transactional(Protocol):
     def cut(self) -> Mapping[TopicPartition, Reached] | None:
         """Stop sending, and return the state that a commit would store, by partition.
 
-        Return None until all sent records are acknowledged; then call it again. Nothing is sent
-        until ``commit`` or ``go_on``. Raise the errors of ``run_once``.
+        Return None while sent records are not acknowledged: call it again until it returns the
+        state. Nothing is sent until ``commit`` or ``go_on``. Raise the errors of ``run_once``.
         """
         ...
 
@@ -295,7 +295,8 @@ class Lane(Protocol):
     def pause(self, partitions: Set[TopicPartition]) -> None:
         """Pause exactly these of the open partitions, and resume all others.
 
-        Acknowledgements of paused partitions still count. Partitions that are leaving stay so.
+        Acknowledgements of paused partitions still count. Partitions that are leaving do not
+        change.
         """
         ...
 
@@ -360,7 +361,7 @@ class Before(NamedTuple):
     writers: frozenset[OwnerProducer]
     """Earlier writers that must be fenced."""
     unfenced: frozenset[int] = frozenset()
-    """Producer ids of other writers, which cannot be fenced; -1 for some without a known id."""
+    """Producer ids of writers that cannot be fenced; -1 stands for writers without a known id."""
     compare: bool = True
     """Whether to compare records after the stored offset with the source. Otherwise the copy
     resumes at the stored offset."""
@@ -368,8 +369,8 @@ class Before(NamedTuple):
     """Data writer of a copy with preserved offsets, as in ``Progress``. The copy resumes at the end
     of the target's log."""
     source_compacts: bool = False
-    """Whether the source's log may have lost records to compaction since they were copied. It
-    counts only with a ``data_writer``."""
+    """Whether the source's log may have lost records to compaction since they were copied. It is
+    used only if ``data_writer`` is set."""
     target_compacts: bool = False
     progress: TopicPartition | None = None
     """Partition of the progress topic, if writers may have stored progress in their transactions.
@@ -400,7 +401,7 @@ class Closed(NamedTuple):
 
 
 class Filling(Retriable):
-    """A target partition is not yet filled up to the source's first offset. Try again."""
+    """A target partition is not yet filled up to the source's first offset. The caller retries."""
 
     def __init__(self, at: TopicPartition, offset: int, message: str) -> None:
         """Create the error; ``offset`` is the offset up to which the partition is filled."""
@@ -428,7 +429,7 @@ class Fencing(Protocol):
         ...
 
     def identify(self, transactional_id: str) -> OwnerProducer:
-        """Return an identity with a new epoch, whose batches are accepted until a later epoch.
+        """Return an identity with a new epoch. Its batches are accepted until the epoch is raised.
 
         Raises:
             Retriable: The target does not respond.

@@ -20,8 +20,8 @@ MAX_BYTES, MIN_BYTES = 8 << 20, 1 << 20
 """Maximum and minimum share of one partition, in bytes."""
 _STUCK_S = 1.0
 LEASE_S = 0.5
-"""Time for which a lane copies after each ``run_once``. A task that releases its unit, or a frozen
-task, does not call ``run_once``. A task calls it about every 20 ms."""
+"""Time in seconds for which a lane copies after each ``run_once``. A task calls ``run_once`` about
+every 20 ms. The lane of a task that releases its unit, or is frozen, stops after this time."""
 
 
 class LaneState:
@@ -72,7 +72,7 @@ class LaneState:
     def pause(self, paused: Set[TopicPartition]) -> tuple[set[OpenPartition], bool]:
         """Pause exactly these partitions.
 
-        Return the ones that were not paused before, and whether others are resumed.
+        Return the partitions that this call pauses, and whether it resumes any.
         """
         before, self._paused = self._paused, frozenset(paused)
         known = self.partitions
@@ -175,7 +175,7 @@ class LaneState:
         return all(now_s - since_s > _STUCK_S for since_s in self.waiting_since_s.values())
 
     def acknowledged(self, ledger: Ledger, now_s: float) -> None:
-        """Note an acknowledgement from the target."""
+        """Record an acknowledgement from the target."""
         if ledger.in_flight:
             self.waiting_since_s[ledger.at] = now_s
         else:

@@ -106,7 +106,7 @@ class Ledger(CommitLedger):
         self.bytes_in_flight += outgoing.payload_bytes
 
     def passed(self, offset: int, leader_epoch: int) -> None:
-        """Record that nothing below ``offset`` is left to copy, for example after an abort."""
+        """Record that no record below ``offset`` remains to be sent."""
         if offset > self.position:
             self.position, self.leader_epoch = offset, leader_epoch
 
@@ -120,7 +120,7 @@ class Ledger(CommitLedger):
     def skipped(self, next_offset: int) -> int:
         """Record that the oldest hole was filled; return its number of offsets.
 
-        All earlier records must be acknowledged.
+        Call it after the acknowledgement of all earlier records.
         """
         hole = self._pending.popleft()
         first, last = hole.first_offset, hole.next_offset

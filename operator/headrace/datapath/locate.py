@@ -110,8 +110,8 @@ class SourcePartition:
         """Divergence (leader epoch and end offset) that the last answer reported. It is accepted if
         the next answer repeats it."""
         self.uncommitted = False
-        """Whether the last answer answered a request for uncommitted records. Such an answer is
-        accepted only after another one: the broker lists no aborted transactions."""
+        """Whether the last answer lists no aborted transactions, as if uncommitted records had been
+        requested. The first such answer is not accepted, and the request is repeated."""
         self.attempt = 0
         """Number of times that an answer was requested again."""
         self.wanted: FetchPosition | None = None

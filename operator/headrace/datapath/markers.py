@@ -83,7 +83,7 @@ async def end_transactions(target: ClusterClient, transactional_ids: Collection[
 async def write_markers(
     target: ClusterClient, own: OwnerProducer, closing: Closing, *, commit: bool = False
 ) -> dict[str, ProducerIdentity]:
-    """Write a marker of each transactional id; return the identity in its markers.
+    """Write markers of each transactional id; return the identity in the markers of each id.
 
     An id without permission is skipped.
     """
@@ -137,8 +137,8 @@ def log_ends_of(
     """Return errors by partition, and the log ends of the other partitions.
 
     A partition fails if its leader, or the leader of its progress partition, does not respond. A
-    marker for a partition without a leader would be lost, and the transaction would be pending for
-    all other partitions of that writer.
+    marker for a partition without a leader would be lost, and its writer's transaction, which may
+    include other partitions, would stay pending.
     """
     asked = {at for before in partitions if before.writers for at in before.closed}
     if not asked:
@@ -153,7 +153,7 @@ def log_ends_of(
 def failed_with(
     partitions: Iterable[Before], failed: Mapping[TopicPartition, HeadraceError]
 ) -> dict[TopicPartition, Retriable]:
-    """Return an error for each of ``partitions`` that depends on a failed one, by target."""
+    """Return an error for each of ``partitions`` whose target or progress partition failed."""
     return {
         before.target: Retriable(
             f"could not fence earlier writers of {before.target} yet: {failed[at]}"

@@ -137,7 +137,7 @@ class BatchLane:
             self._state.end_lease()
 
     def run_once(self) -> int:
-        """Let the loop's thread copy for another ``LEASE_S``.
+        """Let the loop's thread copy for ``LEASE_S`` from now on.
 
         Return the number of records that were sent since the last call.
         """

@@ -31,7 +31,7 @@ rebuilding it in Python takes 4 us a record."""
 
 
 def coalesced(batches: Iterable[F]) -> Iterator[Sequence[F]]:
-    """Yield groups of batches in order: small batches to join, or one other batch.
+    """Yield groups of batches in order: small batches to join, or one batch that is not joined.
 
     Only uncompressed batches of the same leader epoch outside transactions are joined. An error of
     ``batches`` is raised after the earlier batches were yielded.

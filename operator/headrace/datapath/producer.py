@@ -305,7 +305,7 @@ class PartitionQueue:
     def drop_untried(self) -> None:
         """Drop and release all batches that were never sent.
 
-        The next added batch follows the remaining ones.
+        The next added batch follows the last one that was sent.
         """
         while self.entries and not self.entries[-1].tried:
             entry = self.entries.pop()

@@ -45,7 +45,7 @@ _AS_IT_IS = {
     "isolation.level": "read_uncommitted",
 }
 _DECIDE_S = 10.0
-"""Interval, in seconds, at which transactions are decided although nothing reads progress."""
+"""Interval, in seconds, at which transactions are decided even if nothing reads progress."""
 
 
 class ProgressLog:
@@ -53,10 +53,10 @@ class ProgressLog:
 
     ``start`` begins to read. The table contains all stored progress after ``read_to_end``.
 
-    Earlier versions used another name for the topic. A topic with that name is read also, and only
-    tombstones are written to it. The progress with the higher epoch counts. Each claim is written
-    to the topic with the current name, so a claimed partition no longer depends on the earlier
-    topic.
+    Earlier versions of headrace used another name for the topic. A topic with that name is also
+    read, but only tombstones are written to it. The progress with the higher epoch counts. Each
+    claim is written to the topic with the current name, so a claimed partition no longer depends on
+    the earlier topic.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class ProgressLog:
     ) -> None:
         """Create the object without reading.
 
-        ``earlier`` selects the topic's name in earlier versions.
+        ``earlier`` selects the name that the topic had in earlier versions of headrace.
         """
         self.topic = progress_topic(source_alias)
         self._earlier_topic = earlier_name(self.topic)
@@ -221,7 +221,7 @@ class ProgressLog:
     def writers(self, key: ProgressKey) -> frozenset[OwnerProducer]:
         """Return the producers that may have appended since the partition was last fenced.
 
-        They include a writer with an earlier claim that was stored after a later claim.
+        They include the writer of an earlier claim that was stored after a later claim.
         """
         log_of_key = self._log_of(key)
         with log_of_key._changed:
@@ -307,7 +307,7 @@ class ProgressLog:
         """
         keys = list(keys)
         if self._earlier is not None:
-            self._earlier.purge(keys)  # otherwise it would be read from there at the next start
+            self._earlier.purge(keys)  # or the next start would read the progress from there
         producer = self._producer.get()
         with translated(f"purge {self.topic} on {self._admin.name}"):
             for key in keys:
@@ -361,7 +361,7 @@ class ProgressLog:
             earlier.close()  # the table keeps the progress that was read
 
     def _log_of(self, key: ProgressKey) -> "ProgressLog":
-        """Return the log with the latest progress of a partition: this or the earlier one."""
+        """Return the log with the latest progress of a partition: this, or the earlier topic's."""
         earlier = self._earlier
         if earlier is None or key in self._unreadable:
             return self
@@ -496,7 +496,8 @@ class ProgressLog:
     def _count_committed(self, stored: Stored) -> None:
         """Count committed progress.
 
-        If progress at a later offset counts already, only a later epoch replaces it.
+        If progress at a later offset of the topic counts already, it is replaced only by progress
+        with a later epoch.
         """
         key, progress, time_ms, offset = stored
         if offset < self._noted.get(key, -1):

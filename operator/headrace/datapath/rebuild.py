@@ -106,13 +106,14 @@ def rebuilt(
 ) -> Rebuilt:
     """Put records with offset ``start`` and above into new batches.
 
-    Keys, values and timestamps are unchanged. The records of a batch whose timestamps the broker
-    set get the broker's time. Nothing is returned for batches without a record to copy.
+    Keys, values and timestamps are unchanged. Exception: if the broker set the time of a batch
+    (``LogAppendTime``), each of its records gets that time. Batches without a record to copy have
+    no result.
 
     Args:
         batches: Consecutive batches of one partition.
         start: First source offset to copy.
-        release: Called once the memory of ``batches`` is no longer needed; the new batches have
+        release: Called when the memory of ``batches`` is no longer needed; the new batches have
             their own. It is not called after an error.
         most_records: Maximum number of records in a new batch; None for no limit.
         most_bytes: Maximum size of a new batch.

@@ -117,7 +117,8 @@ class RecordConsumer:
         """Create a consumer without connections.
 
         ``isolation.level`` is the only one of librdkafka's ``settings`` that has an effect.
-        ``throttle`` receives the delays of brokers. A consumer may share it with an earlier one.
+        ``throttle`` receives the delays of brokers. A new consumer may share it with
+        the consumer that it replaces.
         """
         level = (settings or {}).get("isolation.level")
         self._isolation = READ_UNCOMMITTED if level == "read_uncommitted" else READ_COMMITTED

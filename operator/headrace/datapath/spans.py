@@ -195,7 +195,7 @@ class Span:
     """Consecutive batches that are sent one by one, without a Python object for each.
 
     A row describes one batch. The source and target offsets of the records differ by a constant, if
-    no other client writes to the target. Not thread-safe: the window, the queue and the appender of
+    no other client writes to the target. Not thread-safe: the ledger, the queue and the appender of
     a partition share the object.
     """
 

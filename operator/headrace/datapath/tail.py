@@ -265,7 +265,7 @@ def transactions_decided(
 ) -> list[Decided]:
     """Return the transactions that have a batch in ``offsets`` and ended within them.
 
-    All offsets must be acknowledged. The call opens its own connection, and waits.
+    Call it only for acknowledged offsets. The call opens its own connection, and waits.
 
     Raises:
         Retriable: No leader responds.

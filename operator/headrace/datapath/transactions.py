@@ -16,8 +16,8 @@ from headrace.replication import TargetSeen
 from headrace.replication.progress import ContiguousRange, CopiedRuns
 
 TRANSACTION_MS = 60_000
-"""Maximum duration of a transaction (``transaction.timeout.ms``). The coordinator then aborts
-it."""
+"""Maximum duration of a transaction (``transaction.timeout.ms``). The coordinator aborts a longer
+one."""
 ANSWERED_TIMEOUT_S = 55.0
 """Time in seconds for which a commit without a response is sent again. The time is shorter than
 ``TRANSACTION_MS``."""
@@ -205,7 +205,7 @@ class CommitLedger(ABC):
         return self.committed is not None and self.committed.acknowledged != self.position
 
     def begin_transactions(self) -> None:
-        """Count records as copied only after their commit from now on."""
+        """Begin to count records as copied only after their commit."""
         self.committed = self.mark()
 
     def commit(self, *, marked: bool) -> None:

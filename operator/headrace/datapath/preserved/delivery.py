@@ -25,7 +25,7 @@ _MAX_WAITING = 64
 """Number of waiting operations of a partition at which the lane reads no more of its records."""
 _MARKERS = 1_000
 """Number of offsets of a long hole that are filled by markers at a time, which takes some seconds.
-They then count as copied, so that another owner can fill the rest."""
+Filled offsets count as copied, so that the next owner fills only the rest."""
 
 
 class Preserving:

@@ -120,7 +120,7 @@ class Filler:
         of holes that failed, which may be filled in part.
 
         Raises:
-            HeadraceError: The transaction could not begin, for all holes.
+            HeadraceError: The transaction could not begin, so no hole is filled.
         """
         await self._transactions.add_partitions(
             self._identity, holes.keys(), timeout_s=_COORDINATOR_S
@@ -178,8 +178,8 @@ class Filler:
         if answer is None:
             raise Retriable(f"{name} gave no answer for {at}")
         if answer.name == "INVALID_TIMESTAMP" and self._timestamp_ms == _OLD_MS:
-            # The target limits the age of timestamps (message.timestamp.before.max.ms). The records
-            # then stay until their segment is deleted. No consumer sees them.
+            # The target limits the age of timestamps (message.timestamp.before.max.ms). With the
+            # current time, the records stay until their segment is deleted. No consumer sees them.
             self._timestamp_ms = int(time.time() * 1000)
             await self._send(at, piece, sequence)
             return
@@ -243,7 +243,7 @@ class _Open:
 
 
 class Holes:
-    """Holes of one owner. Call it in the loop's thread of ``cluster``, which is the target."""
+    """Fills holes for one owner. Call it in the loop's thread of ``cluster``, the target."""
 
     def __init__(
         self,
@@ -275,7 +275,7 @@ class Holes:
         rejected a request without naming the partition."""
 
     def fill(self, at: TopicPartition, hole: Hole, closer: Closer | None = None) -> None:
-        """Fill a hole at the partition's end. This owner must have nothing in flight to it.
+        """Fill a hole at the end of a partition, to which this owner has nothing in flight.
 
         ``closer`` writes the first marker before all others.
         """
@@ -308,9 +308,10 @@ class Holes:
                     self._end(at, Retriable(f"{at} is released while a hole of it is filled"))
 
     async def _grown(self) -> dict[TopicPartition, HeadraceError]:
-        """Return partitions with a closer to which an earlier owner has appended data.
+        """Return errors of partitions with a closer to which an earlier owner has appended data.
 
-        The earlier owner's data are at their correct offsets. A marker after them would not be.
+        The earlier owner's data are at their correct offsets. A marker after them would be at a
+        wrong one.
         """
         closing = {at: one.hole.first for at, one in self._open.items() if one.closer is not None}
         if not closing:

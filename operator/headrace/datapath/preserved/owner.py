@@ -9,10 +9,10 @@ A marker can be appended anywhere. An owner therefore writes markers with transa
 task. The next owner first raises the epochs of those ids, so that the earlier owner can write no
 more markers.
 
-An owner's first marker has the data's producer id with a higher epoch. Batches of earlier owners
-are then rejected. With the sequence alone, such a batch could be appended after the marker, if
-compaction has removed its first record since it was read. Before the marker, all owners give each
-offset the same sequence.
+An owner's first marker has the data's producer id with a higher epoch, so that batches of earlier
+owners are rejected after it. The check of the sequence would not suffice: a batch whose first
+record compaction has removed since it was read could be appended after the marker. Before the
+marker, all owners give each offset the same sequence.
 """
 
 import threading
@@ -110,7 +110,7 @@ def _end(
 async def not_replicated(
     target: ClusterClient, ends: Mapping[TopicPartition, int]
 ) -> Mapping[TopicPartition, HeadraceError]:
-    """Wait until the high watermarks reach these ends; return the errors of other partitions.
+    """Wait until the high watermarks reach these ends; return an error for each that does not.
 
     A partition also fails if its high watermark exceeds the end.
     """
@@ -264,7 +264,7 @@ class Openings:
             return next((one for one in self._used if one.transactional_id == name), None)
 
     def identified(self, writer: OwnerProducer, owner: TaskProducers) -> None:
-        """Record a new owner of an id. Its earlier epochs become unusable."""
+        """Record a new owner of a transactional id. Earlier epochs of the id become unusable."""
         with self._lock:
             for one in [one for one in self._owners if one.id == writer.id]:
                 del self._owners[one]

@@ -34,7 +34,7 @@ def runs(batch: Batch, start: int) -> Iterator[Outgoing]:
 def filled_runs(batch: Batch, start: int, first: int) -> Iterator[Outgoing]:
     """Yield the records from offset ``start`` on, without holes from ``first`` on.
 
-    Each missing offset contains a copy of the next record.
+    Each missing offset gets a copy of the next record.
     """
     writer, next_offset = _compressing(batch), first
     for record in stored_records(batch):
@@ -189,8 +189,8 @@ def planned(
 def trailing(start: int, stable_end: int) -> Hole | None:
     """Return the hole from ``start`` to the last stable offset, or None if there is none.
 
-    Call it after a response for only this partition without data from ``start`` on. With several
-    partitions in the request, the data could be missing because the response was full.
+    Call it only after a response that has no data from ``start`` on, to a request for this
+    partition alone. In a response for several partitions, data can be missing because it was full.
     """
     return Hole(start, stable_end) if stable_end > start else None
 

@@ -50,8 +50,8 @@ from headrace.logs import get_logger
 from headrace.replication import OwnerProducer
 from headrace.replication.reconcile import Accounts, Dropped, Marker, Record, Resume, ResumeReason
 
-# The target gets records for all offsets before the source's first offset. They are then deleted.
-# They are in aborted transactions, so that read-committed consumers never see them.
+# The target gets empty records at all offsets before the source's first offset, and deletes them.
+# The records are in aborted transactions, so that read-committed consumers never see them.
 
 _TRANSACTION_OFFSETS = 1_000_000
 """Number of offsets that one transaction fills, which takes one or two seconds."""
@@ -71,7 +71,7 @@ async def pad(
     ``until_s`` is a time of the loop's clock.
 
     Raises:
-        Filling: The time ``until_s`` has passed before the end of the filling.
+        Filling: The partition is not completely filled at ``until_s``.
         Retriable: The filling must be repeated from the partition's end, which is never after
             ``first``.
     """
@@ -223,7 +223,7 @@ class Pair:
     producer_id: int
     """Producer id of the copy's data, which never changes."""
     compare_from: int = 0
-    """Offset below which records were compared before, or copied by this flow."""
+    """Offset below which this flow has already compared or copied the records."""
     source_compacts: bool = False
     target_compacts: bool = False
 
@@ -411,7 +411,7 @@ log = get_logger(__name__)
 
 T = TypeVar("T")
 PAD_S = 10.0
-"""Maximum time in seconds that a take-over fills copies, before it reports how far they are."""
+"""Time in seconds for which a take-over fills copies before it reports how far it has come."""
 _RAISE_EPOCHS = "raise the epochs of earlier owners on the target"
 
 
@@ -489,7 +489,7 @@ class PreservedFencing(MarkerFencing):
     def close(
         self, own: OwnerProducer, partitions: Mapping[TopicPartition, Before]
     ) -> dict[TopicPartition, Closed | Retriable]:
-        """Fence the partitions with a marker that also rejects data.
+        """Fence the partitions with a marker, after which brokers also reject earlier owners' data.
 
         Nothing is copied afterwards.
         """

@@ -26,9 +26,9 @@ _NOBODY = ProducerIdentity(-1, -1)
 class FirstBatch(Protocol):
     """Check that the target stores the first batch after a takeover as it was sent.
 
-    An earlier owner may have sent another batch with as many records, from the source's log before
-    it was compacted. If that batch is appended first, the broker takes this owner's batch for a
-    repetition.
+    An earlier owner may have sent a different batch with as many records, from the source's log
+    before it was compacted. If that batch is appended first, the broker takes this owner's batch
+    for a repetition.
     """
 
     def __call__(
@@ -153,7 +153,7 @@ class Writer:
             _release(one)
 
     def leave(self, at: TopicPartition) -> list[Operation]:
-        """Drop and return waiting operations. Later operations follow the remaining ones."""
+        """Drop and return waiting operations. Other operations are continued."""
         one = self._partitions.get(at)
         return [] if one is None else _release(one)
 
