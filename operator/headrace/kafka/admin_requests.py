@@ -116,8 +116,8 @@ _POLL_S = 0.2
 _BELIEVED_S = 1.0
 """Time in seconds without a reachable broker after which a request fails.
 
-A host name may have several addresses, which are tried in turn, and the client retries a refused
-connection after 0.1 s.
+In a shorter time, the client might not try all addresses of a host name. It tries them in turn, and
+retries a refused connection after 0.1 s.
 """
 
 COMPARED_TIMEOUT_S = 2.0
@@ -271,7 +271,8 @@ Brokers end logins and idle connections, by default after 10 minutes.
 class _WireClient:
     """Client of the wire protocol with its own loop. Not thread-safe.
 
-    Each request takes at most ``timeout_s``, and all requests of ``run`` at most ``GRACE_S`` more.
+    Each request takes at most ``timeout_s``. All requests of one ``run`` together take at most
+    ``GRACE_S`` longer.
     """
 
     def __init__(self, cluster: ClusterAccess, timeout_s: float) -> None:
@@ -368,7 +369,7 @@ class ClusterAdmin:
         """Return the number of partitions of every topic."""
         found = self._listed_topics()
         if found != self._topics:
-            # No checksum covers the answer: what differs from the last one must be confirmed.
+            # No checksum covers the answer, so changes since the last one must be confirmed.
             first, found = found, self._listed_topics()
             known = self._topics.items() | first.items()
             found = {name: count for name, count in found.items() if (name, count) in known}
@@ -397,7 +398,7 @@ class ClusterAdmin:
     def _on_kept_wire(self, ask: Callable[[ClusterClient], Coroutine[Any, Any, T]]) -> T:
         """Run ``ask`` with a client that is kept for the next call, and return its result.
 
-        Each thread uses another client.
+        No two threads use a client at the same time.
         """
         client: _WireClient | None = None
         with suppress(IndexError):  # there is no idle client

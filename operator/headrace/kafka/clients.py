@@ -111,9 +111,9 @@ def make_producer(
     With ``message.timeout.ms=0`` a record stays queued until the broker responds. A record that
     timed out may still have been written, and sending it again would duplicate or reorder it.
 
-    The broker limits the record size. A consumer reads at most 100,000,000 bytes
-    (``receive.message.max.bytes``), brokers accept requests of 104,857,600 bytes, and batches of
-    several records stay within ``batch.size``.
+    Only the broker limits the size of a record, because ``message.max.bytes`` has its highest
+    value. A consumer reads at most 100,000,000 bytes (``receive.message.max.bytes``), brokers
+    accept requests of 104,857,600 bytes, and batches of several records stay within ``batch.size``.
     """
     tuning = {
         "linger.ms": 5,

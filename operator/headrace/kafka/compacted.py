@@ -88,8 +88,8 @@ class CompactedTopic:
     def replace(self, is_current: Callable[[Records], bool], records: Records) -> bool:
         """Write records in one transaction if ``is_current`` accepts the latest ones.
 
-        Return False if it does not, or if another process with the same transactional id began to
-        write.
+        Return False if ``is_current`` rejects them, or if another process with the same
+        transactional id began to write.
         """
         tried = f"write to {self._name} of {self._cluster.alias}"
         timeout_ms = round(_TRANSACTION_S * 1000)

@@ -13,7 +13,7 @@ from headrace.errors import Fatal, HeadraceError, Retriable, Unreachable
 class AccessDenied(Retriable):
     """Failure that a user must fix on the cluster.
 
-    It is retried so that headrace notices the fix.
+    The failed operation is retried, so that headrace notices the fix.
     """
 
     reason: Reason

@@ -84,7 +84,7 @@ class JournalTail:
     """Reads the records of one run from the journal."""
 
     def __init__(self, cluster: ClusterAccess, run: str, from_start: str = "") -> None:
-        """Start at the end of the journal, or at the beginning of the topic ``from_start``."""
+        """Read from the end of the journal. With ``from_start``, read that topic from its start."""
         self._prefix = record_key(run, "")
         self._consumer = make_consumer(cluster)
         admin = Admin(cluster)
@@ -99,7 +99,7 @@ class JournalTail:
 
     @property
     def at_end(self) -> bool:
-        """True if all records that existed at the start have been read."""
+        """True if all records that existed when this object was created have been read."""
         return not self._unread
 
     def poll(self, timeout_s: float) -> Iterator[tuple[str, Any]]:

@@ -300,7 +300,8 @@ class RightsAdmin(Admin, ClusterRights):
     def rights_on_existing(self, names: Collection[str]) -> dict[str, frozenset[Operation]]:
         """Return the permissions on topics that exist or that the principal may not see.
 
-        The topics are only described. A hidden topic has no permissions.
+        The call only describes the topics. On a topic that the principal may not see, there are no
+        permissions.
         """
         found, _, hidden = self._described(names)
         rights = {name: topic.allowed for name, topic in found.items()}
@@ -437,8 +438,8 @@ class RightsAdmin(Admin, ClusterRights):
     ) -> dict[Operation, dict[str, HeadraceError | None]]:
         """Return the operations that brokers reject on topics that do not exist, with the errors.
 
-        The requests only validate, or cannot have an effect. ``CREATE`` includes errors of any
-        kind. Other operations include only missing permissions.
+        The requests only validate, or cannot have an effect. ``CREATE`` is returned
+        for errors of any kind, other operations only for missing permissions.
         """
         if not names:
             return {}

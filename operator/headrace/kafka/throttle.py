@@ -14,7 +14,7 @@ seconds. These include responses to other clients of the same user. While the ot
 even slowly, every large response exceeds the quota and is delayed.
 """
 _AFTER_S = 10.0
-"""Time in seconds after the end of a delay. Within it, data arrive, or the next delay is
+"""Time in seconds after the end of a delay within which data arrive, or the next delay is
 announced."""
 
 

@@ -115,8 +115,8 @@ class Split(NamedTuple):
 def split_batches(records: memoryview) -> Split:
     """Return the batches of one partition of a Fetch response.
 
-    Raise ``CorruptBatch`` for data that no broker writes. Offsets must ascend, and a batch must not
-    claim more records than it has offsets.
+    Raise ``CorruptBatch`` for data that no broker writes, for example if offsets do not ascend, or
+    if a batch claims more records than it has offsets.
     """
     batches: list[Batch] = []
     place = next_offset = 0
@@ -130,8 +130,8 @@ def split_batches(records: memoryview) -> Split:
 def read_batch(records: memoryview, place: int, next_offset: int) -> Batch | None:
     """Return the batch at byte ``place``, or None if it is incomplete.
 
-    Its first offset must be ``next_offset`` or above. Raise ``CorruptBatch`` as ``split_batches``
-    does.
+    Raise ``CorruptBatch`` as ``split_batches`` does, also for a batch that begins before
+    ``next_offset``.
     """
     left = len(records) - place
     if left >= HEADER_BYTES:  # the hot path: a valid batch

@@ -222,7 +222,7 @@ class Connection:
         self._probing = False  # _answer then sends the waiting requests
 
     def hold(self) -> Reply[None]:
-        """Stop sending requests other than logins. The reply succeeds when none is in flight."""
+        """Stop sending requests other than logins. The reply succeeds when nothing is in flight."""
         self._held = True
         self._drained = Reply()
         self._check_drained()

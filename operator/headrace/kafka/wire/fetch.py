@@ -95,8 +95,8 @@ class Fetched(NamedTuple):
     last_stable_offset: int
     log_start_offset: int
     aborted: Sequence[tuple[int, int]] | None
-    """Producer id and first offset of each aborted transaction. Brokers of Apache Kafka answer a
-    READ_UNCOMMITTED request with None, and no other."""
+    """Producer id and first offset of each aborted transaction. Brokers of Apache Kafka send
+    None for a READ_UNCOMMITTED request, and always a list for other requests."""
     preferred_replica: int
     """Node id of a nearer follower (KIP-392), or -1."""
     records: memoryview
@@ -111,7 +111,7 @@ class Fetched(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class FetchResponse:
-    """Response for all requested partitions, or in a session for partitions with news.
+    """Response for all requested partitions, or in a session for partitions with changes.
 
     The receiver must release it.
     """
@@ -353,7 +353,8 @@ def _tags(view: memoryview, place: int) -> tuple[dict[int, memoryview], int]:
 
 
 # Incremental fetch sessions (KIP-227). A request contains only changed partitions, and a response
-# only partitions with news. The rules are those of Kafka's ``FetchSessionHandler``.
+# only partitions with new data or other changes. The rules are those of Kafka's
+# ``FetchSessionHandler``.
 
 K = TypeVar("K", bound=Hashable)
 _OPEN = 0

@@ -61,7 +61,7 @@ class GroupListing(NamedTuple):
 
     @property
     def has_members(self) -> bool | None:
-        """True unless the state is known to have no members. None if the broker listed no state."""
+        """Whether the state of the group implies members. None if the broker listed no state."""
         return self.state not in _WITHOUT_MEMBERS if self.state else None
 
 

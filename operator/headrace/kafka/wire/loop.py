@@ -156,8 +156,8 @@ class EventLoop:
     def _watches(self, sock: Any) -> bool:
         """Return True if the selector watches a socket.
 
-        A selector raises for a closed socket, and has no map after it was closed. Python may run
-        the end of abandoned coroutines later than that.
+        A selector raises for a closed socket, and has no map after it was closed. Python may
+        end abandoned coroutines, and thereby call this method, after that.
         """
         return sock.fileno() >= 0 and sock in (self._selector.get_map() or ())
 

@@ -53,7 +53,7 @@ class Listed:
 class EpochEnd:
     """End of a leader epoch in the leader's log: the next epoch's first offset, or the log end.
 
-    Epoch -1 means that the leader has no epoch that is as old.
+    Epoch -1 means that the leader's log has neither the requested epoch nor a later one.
     """
 
     leader_epoch: int

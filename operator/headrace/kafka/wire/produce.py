@@ -105,7 +105,7 @@ class Produced:
         answers: Mapping[TopicPartition, Answer] | None = None,
         base_offsets: Mapping[str, Mapping[int, int]] | None = None,
     ) -> None:
-        """Pass either ``answers``, or ``base_offsets`` if all batches were appended."""
+        """Create the response from ``answers``, or from ``base_offsets`` if all were appended."""
         self.throttle_ms, self._answers = throttle_ms, answers
         self.base_offsets = base_offsets
         """Target offset of each batch by topic and partition, or None if ``answers`` was passed."""

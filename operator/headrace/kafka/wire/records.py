@@ -109,8 +109,8 @@ def _field(message: memoryview, place: int, offset: int) -> tuple[memoryview | N
 LIMIT_BYTES = 128 << 20
 """Default limit of a batch's decompressed records.
 
-Brokers accept 1 MiB of compressed records by default. Only text of one repeated letter is
-compressed to a hundredth or less.
+By default, brokers accept 1 MiB of compressed records. To exceed the limit, the records must be
+compressed to less than a hundredth, as only text of one repeated letter is.
 """
 _MIN_BYTES = 7  # length, attributes, two deltas, key, value, headers
 _HEADER = struct.Struct(">qiibIhiqqqhii")

@@ -32,7 +32,7 @@ RUN_VERDICT, RUN_FIRST, RUN_ROWS, RUN_RECORDS, RUN_BYTES, RUN_COLUMNS = range(6)
 
 _SPECIAL, _LOG_APPEND_TIME = 0x30, 0x08  # transactional or control
 _LARGEST_BASE = (1 << 63) - (1 << 31) - 1
-"""Largest base offset. The last offset then fits in 64 bits for any header."""
+"""Largest accepted base offset, so that the last offset fits in 64 bits for any header."""
 _ROWS = 256
 """Initial number of rows. A megabyte contains 64 batches of 16 KiB."""
 
