@@ -44,7 +44,7 @@ class DriverCalls:
         self._on_owner_changed = on_owner_changed
         self._writers: dict[tuple[str, str], str] = {}  # flow by (target cluster id, topic)
         self.overdue: dict[str, set[str]] = defaultdict(set)
-        """Units that were claimed from a live driver before it released them, by that driver."""
+        """Units that were claimed before their live driver had released them, by that driver."""
 
     def answer(
         self, driver: DriverProcess, call: str, message: Mapping[str, Any]
@@ -74,7 +74,7 @@ class DriverCalls:
         return written
 
     def _note_overdue(self, task: ReplicationTask, before: ReplicationTaskStatus) -> None:
-        """Record a unit that was claimed although its previous holder is not known to be lost."""
+        """Record a unit that was claimed from a driver that does not count as lost."""
         holder = self._fleet.get(before.driver_name)
         taken = task.status.driver_name and holder is not None
         if taken and not self._placement.is_lost(before.driver_incarnation):

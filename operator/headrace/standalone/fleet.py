@@ -61,7 +61,7 @@ class DriverProcess:
         return self.process.pid
 
     def send(self, message: Mapping[str, Any]) -> None:
-        """Queue a message. If the line is closed, the message is dropped."""
+        """Queue a message. If the socket is closed, the message is dropped."""
         if not self._writer.is_closing():
             self._writer.write(encode(message))
 

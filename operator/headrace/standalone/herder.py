@@ -76,7 +76,7 @@ class StandaloneHerder:
         If it raises an error, the flow is not paused.
         """
         self.notices: Callable[[], list[str]] = list
-        """Function that returns further notices for the user of this run."""
+        """Function that returns notices for the user, such as an invalid edit of a manifest."""
         self.dashboard: str | None = None
         """URL of the dashboard, or None if the run does not serve it."""
         self._store = TaskStore()

@@ -67,7 +67,7 @@ _Versions = dict[Path, tuple[int, int]]
 
 
 class ManifestFiles:
-    """Manifest files, with the version of each file that was read last."""
+    """Manifest files, with the version in which each file was last read."""
 
     def __init__(self, paths: Sequence[Path]) -> None:
         self._paths = paths

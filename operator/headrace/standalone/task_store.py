@@ -116,9 +116,9 @@ class TaskStore:
     ) -> bool:
         """Write a connector's tasks and delete all others of their type.
 
-        Return True after a change.
+        Return True if a task was written or deleted.
 
-        Raise ``TaskConflict`` if a later connector has written tasks.
+        Raise ``TaskConflict`` if a connector with a higher epoch has written tasks.
         """
         flow, epoch = connector.spec.flow_name, connector.status.epoch
         there = {t.spec.index: t for t in self.of_flow(flow) if t.spec.type == type}

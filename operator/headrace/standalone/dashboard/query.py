@@ -1,4 +1,4 @@
-"""Answers the dashboards' queries from scrapes. Supports the required part of PromQL.
+"""Answers the dashboards' queries from scrapes. Supports the part of PromQL that they use.
 
 Prometheus answers the same queries. A test compares the results.
 """
