@@ -173,7 +173,7 @@ class BrokerProcess:
 
     @property
     def _classes(self) -> Path:
-        """List of the classes that the JVM loaded. A JVM with a class archive does not write it."""
+        """File of the classes that the JVM loaded. A JVM with a class archive does not write it."""
         return self.folder / "classes.txt"
 
     def _archive(self) -> ClassArchive:

@@ -43,7 +43,7 @@ class ClusterPlan:
     racks: Sequence[str] = ()
     """Racks that are assigned to the brokers in turn.
 
-    Consumers may then fetch from a follower in their rack (KIP-392).
+    With racks, consumers may fetch from a follower in their rack (KIP-392).
     """
     secure: bool = False
     """True to add a SASL listener over TLS and a listener that requires a client certificate."""

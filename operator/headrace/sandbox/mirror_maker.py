@@ -64,7 +64,7 @@ def start_mirror_maker(
     classpath = ":".join(map(str, jars(JarSet.MIRROR_MAKER, java)))
     name = f"mirror-maker-{source.name}-{target.name}"
     if others := len(list(sandbox.folder.glob(f"{name}*.properties"))):
-        name += f"-{others + 1}"  # an earlier node may not have read its file yet
+        name += f"-{others + 1}"  # the previous process may not have read its file yet
     file, path = sandbox.folder / f"{name}.properties", sandbox.folder / f"{name}.log"
     lines = (settings(source, target, topics) | dict(more or {})).items()
     write_whole(file, "".join(f"{key}={_escaped(value)}\n" for key, value in lines).encode())

@@ -161,8 +161,8 @@ def _hold_given(port: int, stack: ExitStack) -> int:
 def _hold_any(stack: ExitStack) -> int:
     """Return a free port below the range that the kernel uses for outgoing connections.
 
-    Any client could get a port of that range while its broker does not run. The broker could then
-    not be started again.
+    The kernel could give a port of that range to a client while the port's broker does not run. The
+    broker could then not be started again.
     """
     lowest_ephemeral = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
     below = range(LOWEST, lowest_ephemeral) or range(LOWEST, 65536)
