@@ -131,7 +131,7 @@ class _Server:
         """Process id and status socket, by pidfd."""
 
     def run(self, parent: int, title: str) -> int:
-        """Serve until the line is closed and every process has ended."""
+        """Serve until the client's socket is closed and every process has ended."""
         os.setsid()  # Ctrl-C must not reach the server
         _end_with_parent(parent, signal.SIGKILL)
         setproctitle(title)
