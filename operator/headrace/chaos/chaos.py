@@ -34,7 +34,7 @@ class Injection:
     recovers_after: bool = False
     """True if the flow can recover only after the fault has ended.
 
-    The recovery time then begins at the end of the fault.
+    If so, the recovery time begins at the end of the fault.
     """
 
 

@@ -31,7 +31,7 @@ class LocalInjector:
         self._ask = ask
 
     def inject(self, step: ChaosStep) -> Injection:
-        """Inject the fault of a step. Return at the response, before the flow has recovered."""
+        """Inject the fault of a step. Do not wait until the flow has recovered."""
         return _STEPS[step.action](self, step)
 
     def set_state(self, state: FlowState) -> bool:
@@ -78,7 +78,7 @@ class LocalInjector:
     def _settled(self, size: int, old: Collection[str]) -> bool:
         """Return True if ``size`` drivers are alive, and all units run as assigned.
 
-        None of the drivers may be in ``old``.
+        Return False if a live driver is in ``old``.
         """
         drivers, status = self._ask("drivers")["alive"], self._ask("status")
         return (

@@ -40,10 +40,10 @@ from headrace.k8s import (
 
 _DRIVER_CONTAINER = "driver"
 _MARGIN_S = 3.0
-"""Minimum time in seconds between a freeze's length and each of its two limits.
+"""Minimum time in seconds by which a freeze is longer than the Lease.
 
-A freeze must be longer than the Lease, and shorter than the patience of the liveness probe. Signals
-and polls take a moment.
+It is also the minimum time by which a freeze is shorter than the patience of the liveness probe.
+Signals and polls take a moment.
 """
 
 
@@ -100,8 +100,8 @@ class FlowSnapshot:
     def settled(self, generation: int) -> bool:
         """Return True if the flow has reached that generation of the spec.
 
-        It then has the specified number of drivers, all ready, and every unit runs on its assigned
-        driver.
+        This means that it has the specified number of drivers, all ready, and that every unit runs
+        on its assigned driver.
         """
         wanted, status = self.flow.spec.drivers.replicas, self.flow.status
         return (
@@ -393,8 +393,10 @@ class PodInjector:
     async def _who_led(self) -> str | None:
         """Return the value of the annotation that requests the leading operator to end itself.
 
-        It is None before the request, and then empty. Later it contains the name of the operator
-        that ended, and finally also the name of the next leader.
+        - None: there is no request.
+        - Empty: no operator has answered the request.
+        - One name: the operator that ended.
+        - Two names: the operator that ended, and the next leader.
         """
         found = await self._client.get(MIRROR_TEST, self._namespace, self._test)
         if found is None:
