@@ -59,10 +59,10 @@ OWNED = {
     "on_delivery": _CODE,
     "logger": _CODE,
 }
-"""Settings that headrace sets itself, with the reason, or the field to use instead."""
+"""Settings that headrace sets itself, each with the reason or the field to use instead."""
 
 OWNED_FAMILIES = {"ssl.*": _TLS, "sasl.*": "use authentication", "*_cb": _CODE}
-"""Patterns of such settings, with the reason, or the field to use instead."""
+"""Patterns of settings that headrace sets itself, with the same values as ``OWNED``."""
 
 
 def owner_of(setting: str) -> str | None:
@@ -74,7 +74,7 @@ def owner_of(setting: str) -> str | None:
 
 
 def _rules() -> Iterator[Rule]:
-    """Yield a rule for each reason."""
+    """Yield the rules that refuse settings that headrace sets itself, one for each reason."""
     reasons = dict.fromkeys([*OWNED_FAMILIES.values(), *OWNED.values()])
     for why in reasons:
         names = [name for name, reason in OWNED.items() if reason == why]
@@ -226,7 +226,7 @@ CONFIG_RULES = (
         at="config",
     ),
 )
-"""Rules of :func:`config_problem` about names, for the API server."""
+"""Rules by which the API server refuses the names that :func:`config_problem` refuses."""
 
 
 def nearest(setting: str) -> str | None:
@@ -245,7 +245,7 @@ _ONLY_JAVA = {
     "receive.buffer.bytes": "socket.receive.buffer.bytes",
     "fetch.max.wait.ms": "fetch.wait.max.ms",
 }
-"""Settings that librdkafka lacks, and its own names for the same settings."""
+"""Names in librdkafka, by name in Kafka's Java client, of settings whose names differ."""
 
 
 def for_librdkafka(config: Mapping[str, str]) -> dict[str, str]:

@@ -16,11 +16,11 @@ class Reporter(Flag):
     FLOW = auto()
     """Writer of a flow's status: the operator, or ``headrace run``."""
     CONNECTOR = auto()
-    """A source connector. The flow repeats what it reports."""
+    """A source connector. The flow's status repeats the connector's conditions."""
     TASK = auto()
-    """A source task. The flow repeats what it reports."""
+    """A source task. The flow's status repeats the task's conditions."""
     WATCH = auto()
-    """The watch of a stopped flow's source. The flow repeats what it reports."""
+    """The watch of a stopped flow's source. The flow's status repeats the watch's condition."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class ConditionEntry:
     alert: str | None = None
     """Name of the chart's alert that fires while the condition is True, or while Ready is False."""
     runbook: str = "conditions"
-    """Anchor of its section in docs/runbook.md."""
+    """Anchor of the condition's section in docs/runbook.md."""
 
 
 CONDITIONS: tuple[ConditionEntry, ...] = (
@@ -179,10 +179,11 @@ def conditions_of(
     *,
     generation: int | None,
 ) -> tuple[Condition, ...]:
-    """Return Ready, Reconciling or Stalled if true, and ``others``.
+    """Return the conditions of a readiness, followed by ``others``.
 
-    All of them describe ``generation`` of the object. ``before`` is the status so far: a condition
-    whose status did not change keeps its lastTransitionTime, all others get ``now``.
+    The conditions of a readiness are Ready and, if true, Reconciling or Stalled. All conditions
+    describe ``generation`` of the object. ``before`` is the status so far: a condition whose status
+    did not change keeps its lastTransitionTime, all others get ``now``.
     """
     wanted = [(ConditionType.READY, readiness.status)]
     if readiness.other is not None:

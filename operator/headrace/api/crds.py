@@ -19,9 +19,9 @@ from headrace.api.mirror_test import MirrorTest
 from headrace.api.model import REQUIRED, RULES, SERVER_DEFAULT, Model
 from headrace.api.task import ReplicationTask
 
-# Types -> the structural schemas that a CustomResourceDefinition requires. They differ from
-# pydantic's own JSON schema: they have no references, each field states its default in words (an
-# object in the cluster has only what was written), and lists say how they are applied.
+# Converts types to the structural schemas that a CustomResourceDefinition requires. These differ
+# from pydantic's own JSON schema: they have no references, each field states its default in words
+# (an object in the cluster has only what was written), and lists state how they are merged.
 
 _COPIED = (
     "type",
@@ -48,7 +48,7 @@ Types = dict[str, Schema]
 def structural_schema(kind: type[Model]) -> Schema:
     """Return the ``openAPIV3Schema`` of ``kind``."""
     schema = kind.model_json_schema()
-    schema["properties"]["metadata"] = {"type": "object"}  # the API server knows the rest
+    schema["properties"]["metadata"] = {"type": "object"}  # the API server defines the rest
     schema["required"] = [name for name in schema["required"] if name != "metadata"]
     for name in ("apiVersion", "kind"):
         schema["properties"][name] = {
@@ -80,7 +80,7 @@ def _value(schema: Schema, in_status: bool) -> Schema:
     if schema.get(SERVER_DEFAULT):
         made["default"] = {} if schema["type"] == "object" else schema["default"]
     if "enum" in schema and in_status:
-        # Open: an operator that is newer than these definitions may know another word.
+        # No enum, because an operator that is newer than the definition may write other words.
         made["maxLength"] = _MAX_WORD_LENGTH
     elif "enum" in schema:
         made["enum"] = schema["enum"]
@@ -105,14 +105,14 @@ def _inside(schema: Schema, types: Types, in_status: bool) -> Schema:
             return {"properties": properties, **({"required": required} if required else {})}
         case {"additionalProperties": dict(value)}:
             values = _structural(value, types, in_status)
-            if not values:  # as Kubernetes defines it: its own API server checks it later
+            if not values:  # for example a volume, which the API server checks in the pod
                 return {"x-kubernetes-preserve-unknown-fields": True}
             return {"additionalProperties": values}
     return {}
 
 
 def _extensions(schema: Schema) -> Schema:
-    """Return the extensions that ``extensions`` added, which take precedence."""
+    """Return the keys ``x-kubernetes-*`` of a schema, which replace keys of the other functions."""
     made = {key: value for key, value in schema.items() if key.startswith("x-kubernetes-")}
     if RULES in made:
         made[RULES] = [{key: rule[key] for key in _RULE if key in rule} for rule in made[RULES]]

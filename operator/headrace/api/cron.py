@@ -14,7 +14,7 @@ _MAX_DAYS = dict(enumerate((31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31), sta
 
 
 def _field(value: str, others: str = "") -> str:
-    """Return the pattern of a field: values, ranges and steps, or others, separated by commas."""
+    """Return the pattern of a field: values, ranges, steps or ``others``, separated by commas."""
     item = rf"((\*|(?:{value})(-(?:{value}))?)(/0*[1-9]\d?)?{others})"
     return f"{item}(,{item})*"
 

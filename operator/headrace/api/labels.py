@@ -1,4 +1,7 @@
-"""Labels, annotations and field managers that the parts of headrace share in Kubernetes."""
+"""Labels, annotations and field managers that the parts of headrace share in Kubernetes.
+
+A *resolved* mirror test contains the values of its flow (``mirror_test/run.py``).
+"""
 
 import hashlib
 import re
@@ -34,14 +37,13 @@ PAUSE_ANNOTATION = "headrace.dev/pause-reconciliation"
 """Annotation of a ReplicationFlow. With ``"true"``, the operator changes only the owners of the
 flow's units."""
 PAUSED_BY_ANNOTATION = "headrace.dev/paused-by"
-"""Annotation of a flow: the name of the MirrorTest whose chaos has paused it, until it is resumed.
-"""
+"""Annotation of a flow while it is paused by the chaos of a MirrorTest: the name of the test."""
 KILL_ANNOTATION = "headrace.dev/kill-operator"
 """Annotation of a MirrorTest. If it is empty, the leading operator kills itself as by kill -9 and
 writes its name here. The next leader appends its own name. It has an effect only while a test runs
 whose ``spec.chaos`` has KillOperator."""
 LED_NEXT = ", then "
-"""Separator of the two names. A restarted operator may append the same name."""
+"""Separator of the names in ``KILL_ANNOTATION``. Both are equal if one operator leads again."""
 COMMIT_INTERVAL_ANNOTATION = "headrace.dev/commit-interval-ms"
 """Annotation of a resolved mirror test of a flow with ExactlyOnce: its
 ``spec.commitIntervalMs``."""

@@ -122,7 +122,7 @@ def path_text(path: Sequence[Key]) -> str:
 
 
 def format_value(value: object) -> str | None:
-    """Return a plain value as in a manifest, shortened to one line, or None for others."""
+    """Return text or a number as in a manifest, on one short line, or None for other values."""
     if not isinstance(value, str | int | float):
         return None
     text = json.dumps(value, ensure_ascii=False)
@@ -146,9 +146,9 @@ def explain(
         path = detail["loc"]
         inside = (other["loc"] for other in details if len(other["loc"]) > len(path))
         if detail["type"] == "too_short" and any(loc[: len(path)] == path for loc in inside):
-            continue  # it is not empty: its items are wrong, and each is reported to be
+            continue  # the list has items, and their own errors are reported
         if detail["type"] == "default_factory_not_called":
-            continue  # it was not reached, for a mistake in a field before it
+            continue  # a field before this one is wrong
         yield path, _allowed(detail, kind), _given(detail, data)
 
 
@@ -172,7 +172,7 @@ def _given(detail: ErrorDetails, data: Any) -> str | None:
         try:
             data = data[key]
         except (KeyError, IndexError, TypeError):
-            return None  # it is missing
+            return None  # the value is missing
     if isinstance(data, str) and detail["type"] in _MAPPING:
         return "text"  # for example a password where its Secret is to be named
     if isinstance(data, dict | list) and detail["type"] in _WRONG_TYPE:

@@ -65,7 +65,7 @@ def read(file: Path) -> tuple[list[Document], list[ManifestMistake]]:
 
 
 def read_text(file: Path, text: str) -> tuple[list[Document], list[ManifestMistake]]:
-    """Return the documents of a text, and its mistakes as YAML. Empty documents are left out.
+    """Return the documents of a text, and its YAML errors. Empty documents are left out.
 
     Args:
         file: The name of the text in sentences.
@@ -203,7 +203,7 @@ class Manifest:
     """Document of each object, by kind, namespace and name."""
 
     def mistake(self, found: Object, path: tuple[Key, ...], sentence: str) -> ManifestMistake:
-        """``sentence`` with the place of the field at ``path``."""
+        """Return a mistake with this sentence, at the line of the field ``path``."""
         document = self.documents[_identity(found)]
         return ManifestMistake(document.file, document.line(path), (), sentence)
 

@@ -92,7 +92,7 @@ class ConditionType(StrEnum):
     PROGRESS_NOT_STORED = "ProgressNotStored"
     """The target has not stored progress for some time. Copied records may be repeated."""
     VERIFICATION_FAILED = "VerificationFailed"
-    """A batch that was joined from several had other records. Earlier batches may also be wrong."""
+    """A joined batch had other records than its parts. Other joined batches may also be wrong."""
     BANDWIDTH_USED_UP = "BandwidthUsedUp"
     """Reads wait for spec.bandwidth, for at least half of the last 10 s."""
     ASSIGNMENT_FAILED = "AssignmentFailed"
@@ -283,7 +283,7 @@ class Reason(StrEnum):
 
     @classmethod
     def _missing_(cls, value: object) -> "Reason | None":
-        """Keep a reason of another version unchanged, because its condition has a sentence."""
+        """Accept a reason that another version wrote. The condition's message explains it."""
         if not isinstance(value, str):
             return None
         other = str.__new__(cls, value)

@@ -405,7 +405,7 @@ class MirrorTestSpec(Model):
             yield RuleViolation(("audit", "topics"), _NO_FLOW)
         if self.audit.is_incremental and self.partitioning is not Partitioning.PRESERVED:
             yield RuleViolation(("audit", "startFrom", "mode"), ONLY_PRESERVED)
-        # A resolved test contains all defaults, so a user chose only the values that differ.
+        # Defaults may be filled in, so only values that differ from them were chosen by a user.
         chosen = {
             ("load",): self.load != Load(),
             ("chaos",): bool(self.chaos),

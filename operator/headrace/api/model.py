@@ -274,7 +274,7 @@ class Matching:
 
 
 def _moment(value: Any) -> Any:
-    """Kubernetes' ``date-time``: RFC 3339, with its offset from UTC."""
+    """Return the time of Kubernetes' ``date-time``, which is RFC 3339 with an offset from UTC."""
     if isinstance(value, datetime):
         return value
     shape = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,9})?(Z|[+-]\d\d:\d\d)"
@@ -282,7 +282,7 @@ def _moment(value: Any) -> Any:
         if isinstance(value, str) and re.fullmatch(shape, value, re.ASCII):
             return datetime.fromisoformat(value)
     except ValueError:
-        pass  # the 31st of February: as wrong as a wrong shape
+        pass  # for example the 31st of February
     raise refusal("must be a moment in RFC 3339, like 2026-01-31T12:00:00Z")
 
 
@@ -301,7 +301,7 @@ def _is_of_records(time: datetime) -> datetime:
 
 
 def _as_text(value: Any) -> Any:
-    """Kubernetes' int-or-string."""
+    """Return Kubernetes' int-or-string as text."""
     if isinstance(value, bool | float):
         raise refusal("must be text or a whole number: put it in quotes")
     return str(value) if isinstance(value, int) else value
@@ -338,7 +338,7 @@ RecordTime = Annotated[
     AfterValidator(_is_of_records),
     Extension({RULES: [_OF_RECORDS.as_schema()]}),
 ]
-"""Time of a record. Kafka counts from 1970, and negative times have another meaning there."""
+"""Time of a record. Kafka counts from 1970, and gives negative times another meaning."""
 
 Label = Annotated[
     str,

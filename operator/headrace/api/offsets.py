@@ -88,7 +88,7 @@ class _Spec(Protocol):
 
 @dataclass(frozen=True)
 class _Excluded:
-    """Values of a field that do not go with ``offsets: Preserved``; none: any value."""
+    """Values of a field that ``offsets: Preserved`` forbids. If empty, the field is forbidden."""
 
     fields: tuple[str, ...]
     """The field and those around it, in Python's spelling."""

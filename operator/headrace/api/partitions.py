@@ -207,8 +207,8 @@ def _numbers(item: PausedPartitions) -> frozenset[int]:
 _ITEM = re.compile(r"([A-Za-z0-9._-]+)(?:/([\d,-]+))?@([^\s,@]+)(?:[\s,]+|$)", re.ASCII)
 
 _YEARS = (2000, 2199)
-"""Years of a valid reset. A reset in the future would hide earlier ones. A mistyped year is usually
-outside this range."""
+"""Years of a valid reset. A mistyped year is usually outside this range. After a reset with a
+time in the future, resets with earlier times would have no effect."""
 
 
 @dataclass(frozen=True)
@@ -277,15 +277,15 @@ class Resets:
         return type(self)({topic: times for topic, times in left.items() if times})
 
     def with_reset(self, topic: str, numbers: Iterable[int] | None, now_ms: int) -> Self:
-        """Return the resets with these added.
+        """Return the resets with a reset of these partitions added.
 
-        Their time has whole seconds, and is later than all other resets of the topic.
+        Its time has whole seconds, and is later than all other resets of the topic.
         """
         known = max(self.times.get(topic, {}).values(), default=0)
         return self._merged(topic, numbers, max(now_ms, known + 1000) // 1000 * 1000)
 
     def _merged(self, topic: str, numbers: Iterable[int] | None, time_ms: int) -> Self:
-        """Return the merged resets without older ones that the new ones cover."""
+        """Return the resets with this one added, without older ones that it covers."""
         known = self.times.get(topic, {})
         added = dict.fromkeys([None] if numbers is None else numbers, time_ms)
         both = {n: max(known.get(n, 0), added.get(n, 0)) for n in known.keys() | added.keys()}
@@ -398,7 +398,7 @@ def connect_offsets_topic(source_alias: str) -> str:
 def is_internal(topic: str) -> bool:
     """Return True for a topic that is never replicated, whatever a flow says.
 
-    A copy of another cluster's bookkeeping would be mistaken for the cluster's own. Names that
-    headrace used earlier are internal as well.
+    On the target, a copy of an internal topic would be mistaken for the target's own topic. Names
+    that earlier versions of headrace used are internal as well.
     """
     return _INTERNAL.fullmatch(topic) is not None

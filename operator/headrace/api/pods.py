@@ -124,7 +124,7 @@ class PodDisruptionBudget(Model):
         Rule(
             "!has(self.maxUnavailable) || !has(self.minAvailable)", _ONE_BUDGET, at="minAvailable"
         ),
-        *(  # a number has no pattern
+        *(  # OpenAPI's patterns apply only to text
             Rule(
                 f"!has(self.{field}) || string(self.{field}).matches(r'^({_PODS})$')",
                 _A_COUNT,
@@ -451,7 +451,7 @@ _UNKNOWN_VOLUME = "must be the name of a volume in spec.drivers.volumes"
 class Drivers(Model):
     """Processes that copy the data."""
 
-    # The scale subresource reads it in the object, so it has to stand there.
+    # The scale subresource reads this field in the object, so the API server writes its default.
     replicas: Annotated[Whole, Field(ge=0, le=1000), FILLED_IN_BY_SERVER] = 2
     """Number of drivers. All flows of one headrace run share its drivers, and the largest number
     applies."""

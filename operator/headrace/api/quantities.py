@@ -41,7 +41,7 @@ NO_LIMIT_OF_0 = "must be above 0: leave it out for no limit"
 _TOO_LITTLE_MEMORY = "must be at least 1Mi: a number without a unit is a number of bytes"
 _MIN_MEMORY = "1Mi"
 _NOT_0 = ("cpu", "ephemeral-storage")
-"""Resources whose limit cannot be 0. That of memory has a higher bound."""
+"""Resources whose limit must be above 0. The minimum of memory is ``_MIN_MEMORY``."""
 
 
 def _not_above_limit(name: str) -> Rule:
@@ -96,7 +96,7 @@ class Resources(Model):
             for part in ("requests", "limits")
             for rule in (
                 _at_least(_MIN_MEMORY, "memory", part, _TOO_LITTLE_MEMORY),
-                # a number has no pattern
+                # OpenAPI's patterns apply only to text
                 *(_at_least("0", name, part, A_QUANTITY) for name in _NOT_0),
             )
         ),

@@ -63,7 +63,7 @@ class RegistryAuthentication(Model):
     )
 
     def uses(self) -> Iterator[SecretUse]:
-        """Return every key of a Secret that is named here."""
+        """Yield every key of a Secret to which a field refers."""
         for name, found in (
             ("usernameFrom", self.username_from),
             ("password", self.password),
@@ -118,7 +118,7 @@ class AuditSchemas(Model):
     schema id of 4 bytes. A key that is a number often begins with the same byte."""
 
     def uses(self) -> Iterator[SecretUse]:
-        """Return every key of a Secret or ConfigMap that is named here."""
+        """Yield every key of a Secret or ConfigMap to which a field refers."""
         for place, trusted in enumerate(self.trusted_certificates):
             yield trusted.use(f"trustedCertificates[{place}]")
         if self.authentication is not None:

@@ -28,7 +28,7 @@ class SparkAmounts(Model):
     limit, or be absent."""
 
     rules = (
-        Rule(  # a number has no pattern
+        Rule(  # OpenAPI's patterns apply only to text
             "!has(self.cpu) || quantity(string(self.cpu)).compareTo(quantity('0')) >= 0",
             A_QUANTITY,
             at="cpu",

@@ -28,7 +28,7 @@ class TaskType(StrEnum):
 
     @property
     def is_connector(self) -> bool:
-        """Whether it polls the source and writes the tasks of its type."""
+        """True for a connector, which polls the source and writes the tasks of its type."""
         return self.value.endswith("Connector")
 
 
@@ -104,7 +104,7 @@ class ReplicationTaskSpec(Model):
         Rule("self.flowName == oldSelf.flowName", _IDENTITY, at="flowName"),
         Rule("self.type == oldSelf.type", _IDENTITY, at="type"),
         Rule("self.?index.orValue(0) == oldSelf.?index.orValue(0)", _IDENTITY, at="index"),
-        # A connector that was taken for dead writes too: of an old split nothing may stay.
+        # A connector that was declared lost may still write. Its split must not replace a new one.
         Rule(
             "self.?connectorEpoch.orValue(0) >= oldSelf.?connectorEpoch.orValue(0)",
             "must not fall or go: a connector with a higher epoch wrote this split",
@@ -132,7 +132,7 @@ class RackPartitions(Model):
 
     rack: Annotated[Text, Field(min_length=1)]
     """Name of the rack (broker.rack), such as an availability zone."""
-    # Text, as TopicPartitions have a rule in CEL, and 64 x 10,000 of them are beyond its budget.
+    # Text, because TopicPartitions has a CEL rule, and 64 x 10,000 items exceed CEL's budget.
     partitions: Annotated[tuple[_OfTopic, ...], Field(max_length=10000)] = ()
     """Partitions of the source that a broker in the rack serves to consumers, like orders/0-3,7."""
 
@@ -236,7 +236,7 @@ def wants_watch(flow: ReplicationFlow) -> bool:
 
 
 def watches_source(flow: ReplicationFlow, tasks: Iterable[ReplicationTask]) -> bool:
-    """Return True if a driver must run the watch of the source, which has not ended by itself."""
+    """Return True if the flow needs its source watch, and the watch has not ended by itself."""
     return wants_watch(flow) and not any(map(has_ended, tasks))
 
 

@@ -222,7 +222,7 @@ def _words(actions: tuple[ChaosAction, ...]) -> str:
 
 
 def _step_rules() -> Iterator[Rule]:
-    """Yield rules by which each field is set with its actions, and with no others."""
+    """Yield rules that require or allow each field with its actions, and forbid it with others."""
     for field, actions in _FIELDS.items():
         listed = ", ".join(f"'{action}'" for action in actions)
         if field not in _OPTIONAL:
@@ -408,7 +408,7 @@ _OF_A_LOAD = {
         for field in ("replayed", "unequalOffsets", "latencyP99Ms", "recoverySeconds")
     },
 }
-"""CEL of the fields that are about a load, by their path."""
+"""CEL expressions that are true if a field about a load is set, by the field's path."""
 
 BESIDE_AUDIT = (
     *(

@@ -69,7 +69,7 @@ class EmptyDirVolume(Model):
     """Maximum size of the folder."""
 
     rules = (
-        Rule(  # a number has no pattern
+        Rule(  # OpenAPI's patterns apply only to text
             "!has(self.sizeLimit) || quantity(string(self.sizeLimit))"
             ".compareTo(quantity('0')) >= 0",
             A_QUANTITY,
