@@ -66,7 +66,7 @@ class Draft:
     def stop(self, setting: Setting, sentence: str) -> None:
         """Set the flow's state to Stopped, and add a note with the reason.
 
-        Otherwise the flow would copy differently than MirrorMaker 2.
+        A running flow would copy differently than MirrorMaker 2.
         """
         self.put("state", "Stopped")
         self.note(setting, f"{sentence}. The flow is written with state: Stopped until then")

@@ -121,8 +121,6 @@ def _client_setting(draft: Draft, setting: Setting, name: str) -> None:
 def patterns(draft: Draft, setting: Setting) -> list[str]:
     """Return the regular expressions of a list.
 
-    They must have the same meaning in Java and Python.
-
     Raises:
         InvalidSpec: An expression has a syntax that only Java supports.
     """
@@ -171,9 +169,9 @@ def _flag(path: str) -> Handler:
 
 
 def _number(path: str, switch: str = "") -> Handler:
-    """Return a handler for a number from 1.
+    """Return a handler for a number of at least 1.
 
-    A smaller number sets ``switch`` to false, as in MirrorMaker 2.
+    For a smaller number, the handler sets the field ``switch`` to false, as in MirrorMaker 2.
     """
 
     def convert(draft: Draft, setting: Setting) -> None:

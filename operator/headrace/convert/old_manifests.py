@@ -16,9 +16,10 @@ _NESTED = {
     "onRecordError": ("action", {"deadLetterTopic": "deadLetterTopic"}),
     "startFrom": ("mode", {"startTimestamp": "timestamp"}),
 }
-"""Fields that have become mappings.
+"""Fields of v1alpha1 that are mappings now.
 
-The value is the field's name inside the mapping, and the fields that move into the same mapping.
+The first value is the name that the old value gets in the mapping. The second value contains other
+old fields that move into the mapping, with their names there.
 """
 _SWITCHES = ("topicConfigs", "acls")
 _BY_SERVER = (
@@ -85,7 +86,7 @@ def _flow_spec(spec: dict[str, Any], created: object) -> dict[str, Any]:
             new[field] = value
     start = new.get("startFrom")
     if created and start == {"mode": "Latest"}:
-        # Latest begins at the creation of the object, and the converted object is created later.
+        # Latest begins at the creation of the object. The converted object will be created later.
         new["startFrom"] = {"mode": "Timestamp", "timestamp": created}
     return new
 
