@@ -125,7 +125,7 @@ def assignment_changes(
     return AssignmentChanges(
         assignments=tuple(assignment for assignment in wanted if assignment.differs),
         moves=tuple(moves),
-        # If no driver may get units yet, the state of the drivers says more.
+        # If no driver may get units yet, the flow's status gives the state of the drivers instead.
         problem=decision.problems.get(flow.metadata.name, "") if drivers.schedulable else "",
         follow_up_ms=decision.follow_up_ms,
     )

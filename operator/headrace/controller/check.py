@@ -11,7 +11,7 @@ from headrace.k8s.leases import LeaseView, read_lease
 _RENEWED_TIMEOUT_S = 60.0
 """Time within which a leader must renew the Lease, in seconds.
 
-A leader renews every 2 s. Another one leads 20 s after its death, and a release may be recent.
+A leader renews the Lease every 2 s. If the leader dies, another replica leads 20 s later.
 """
 _POLL_S = 1.0
 
@@ -31,7 +31,7 @@ async def check_operator(options: OperatorOptions) -> str:
 
 
 async def _leader(client: Client, options: OperatorOptions) -> str:
-    """Return the holder of the Lease after it was renewed. Raise ``GaveUp`` after 60 s."""
+    """Wait for a renewal of the Lease, and return its holder. Raise ``GaveUp`` after 60 s."""
     before = None
     for _ in range(int(_RENEWED_TIMEOUT_S / _POLL_S)):
         now = await _lease(client, options)

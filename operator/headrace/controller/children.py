@@ -92,7 +92,7 @@ class _Applied:
     owner: str | None
     """Uid of the owning flow.
 
-    A flow that is created again finds the children of the earlier one.
+    If a flow is deleted and created again, children of the deleted flow may still exist.
     """
     flow: str
     """Name of the owning flow."""
@@ -158,7 +158,7 @@ class Children:
         )
         if name[0] == DEPLOYMENT.name:
             self._deployments[name] = _deployment_state(written, _our_template(written))
-        self._record_change(name, written)  # one that another manager made since it was read
+        self._record_change(name, written)  # a change after the child was read
 
     async def _take_over(self, name: ChildName, existing: Object | None) -> None:
         """Make the operator the owner of foreign fields. Its next apply deletes them."""
@@ -250,7 +250,7 @@ class Children:
         ]
 
     def due_s(self, flow: ReplicationFlow) -> float:
-        """Return the seconds until a changed child may be reverted, or until a report ends."""
+        """Return the seconds until a child may be reverted, or until old changes are forgotten."""
         names = self._children(flow.metadata.namespace, flow.metadata.name)
         return min(map(self._due_s, names), default=float("inf"))
 

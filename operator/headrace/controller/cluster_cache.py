@@ -52,10 +52,10 @@ log = get_logger(__name__)
 
 
 class FlowCache:
-    """Flows by name, each with its spec in force.
+    """Flows by name, each with its spec in force: the current spec, or the last valid one.
 
-    If a flow was deleted and created again, the later object counts, in whatever order the watch
-    and the responses to writes report the two.
+    If a flow was deleted and created again, the newer object is kept, in whatever order the
+    watch and the responses to writes report both.
     """
 
     def __init__(self) -> None:
@@ -233,7 +233,7 @@ class UnitCache:
     def of(self, flow: ReplicationFlow) -> list[ReplicationTask]:
         """Return the units of a flow in order.
 
-        Units of an earlier flow with the same name are excluded.
+        Units of a deleted flow with the same name are excluded.
         """
         name, uid = flow_name(flow), flow.metadata.uid
         known = self._in_order.get(name)
@@ -269,8 +269,8 @@ class UnitCache:
     def _understood(self, object: Object) -> ReplicationTask | None:
         """Return the parsed unit, or None if it is invalid, which ``invalid_unit`` reports.
 
-        Return None also if the object's name does not fit its spec, because the unit would exist
-        twice.
+        Return None also if the object's name does not fit its spec, because the unit would
+        otherwise exist twice.
         """
         invalid, name = self._invalid.setdefault(flow_of(object), {}), object["metadata"]["name"]
         invalid.pop(name, None)
@@ -378,7 +378,7 @@ class ClusterCache:
 
     @property
     def is_complete(self) -> bool:
-        """True when every watch has received its first list. Nothing is decided before."""
+        """True when every watch has received its first list. Until then, nothing is decided."""
         return all(copy.synced.is_set() for copy in self._copies)
 
     @property
@@ -407,7 +407,7 @@ class ClusterCache:
 
     def put_flow_written(self, object: Object) -> None:
         """Record a flow from the response to a write, before its watch reports it."""
-        if self._flows.object(name_of(object)) is not None:  # otherwise it has been deleted
+        if self._flows.object(name_of(object)) is not None:  # otherwise the flow has been deleted
             self.put_flow(object)
 
     def drop_flow(self, object: Object) -> None:
@@ -481,7 +481,7 @@ class ClusterCache:
         namespace, name = name_of(object)
         watched = self._task_copy.get(name, namespace)
         if watched is None or is_older(object, watched):
-            return  # deleted, or changed again
+            return  # the unit was deleted, or has changed again
         if self._units.put(object).of_targets:
             self._forget_written(flow_of(object))
 

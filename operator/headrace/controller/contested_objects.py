@@ -12,15 +12,15 @@ from typing import Generic, TypeVar
 from headrace.timing import Backoff
 
 _FIRST_S, _LAST_S = 1.0, 300.0
-"""Delays of the second and of later reverts, in seconds."""
+"""Delay of the second revert, and maximum delay of later reverts, in seconds."""
 _CALM_S = 600.0
 """Time without a change after which the next change is reverted at once, in seconds.
 
-It exceeds the longest delay, because a change that is not reverted yet is not repeated.
+It exceeds the longest delay of a revert, because no changes are recorded during a delay.
 """
 _REPORTED_FROM = 3
-"""Minimum number of changes before an object is reported, without a pause of ``_CALM_S`` between
-them. A user may edit an object twice."""
+"""Number of changes from which an object is reported. After ``_CALM_S`` without a change, the count
+begins again. A user may edit an object twice."""
 
 Name = TypeVar("Name")
 

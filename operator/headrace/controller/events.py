@@ -53,13 +53,14 @@ _FAILURES = (
 _QUIET_PERIOD_S = 60.0
 """Time before an Event with the same reason is repeated on an object, in seconds.
 
-It doubles with each repetition up to ``_MAX_QUIET_PERIOD_S``, because a state may flap. It is reset
-if the reason does not occur for ``_MAX_QUIET_PERIOD_S``.
+The time doubles with each repetition up to ``_MAX_QUIET_PERIOD_S``, because a state may flap. It is
+reset if the reason does not occur for ``_MAX_QUIET_PERIOD_S``.
 """
 _MAX_QUIET_PERIOD_S = 1800.0
-"""Time in seconds, which is half the time for which the API server keeps an Event.
+"""Maximum time before an Event is repeated, in seconds.
 
-One Event per reason is therefore always visible.
+It is half the time for which the API server keeps an Event, so that one Event per reason is always
+visible.
 """
 _NOTE_BYTES = 1000
 """Maximum size of a note. The API server rejects notes of 1,024 bytes and more."""
@@ -85,7 +86,7 @@ def occurrences(before: Iterable[Condition], after: Iterable[Condition]) -> Iter
             # A stopped flow is Ready and has no drivers: they start when a user resumes it.
             was_ready = old is not None and old.status is ConditionStatus.TRUE
             was_ready &= old is None or old.reason is not Reason.STOPPED
-            lost = new.reason is Reason.NO_DRIVERS and was_ready  # else they start
+            lost = new.reason is Reason.NO_DRIVERS and was_ready  # otherwise drivers start
             failed = lost or new.reason in _FAILURES or _stalled(after)
             warning = new.status is ConditionStatus.FALSE and failed
             steps = old is not None or new.reason is Reason.NO_DRIVERS

@@ -40,7 +40,7 @@ _ANSWER_TIMEOUT_S = 2.0
 A healthy API server responds within it, unless a webhook delays the response.
 """
 _REPORTED_FROM = 3
-"""Consecutive failures before they are reported.
+"""Number of consecutive failures from which a failure is reported.
 
 A leader election or a webhook roll-out causes one or two.
 """
@@ -247,8 +247,8 @@ class FlowSettings:
     driver_role: FixedRole | None = None
     """Role with the permissions of drivers, which the chart creates.
 
-    If None, the operator writes these permissions into each flow's own role. It must then have them
-    itself.
+    If None, the operator writes these permissions into a role of each flow. The operator must then
+    have these permissions itself.
     """
 
 
@@ -306,7 +306,7 @@ class FlowChildren:
         if is_ambiguous(pods, newest):
             try:
                 replica_set = await self._children.newest_replica_set(flow)
-            except HeadraceError as error:  # units of a lost driver do not wait for this
+            except HeadraceError as error:  # an error must not delay units of a lost driver
                 log.warning("takes all driver pods for the newest", why=str(error))
             pods = self._cache.pods(flow)  # read again after the request
         return drivers_of(pods, newest, self._cache.leases(flow_name(flow)), replica_set)
@@ -324,7 +324,7 @@ class FlowChildren:
         return tuple(self._children.contested(flow))
 
     def due_s(self, flow: ReplicationFlow) -> float:
-        """Return the seconds until a changed child may be reverted, or until a report ends."""
+        """Return the seconds until a child may be reverted, or until old changes are forgotten."""
         return self._children.due_s(flow)
 
     def observed(self, name: FlowName) -> None:

@@ -160,7 +160,7 @@ class FlowReconciler:
         status = await asyncio.to_thread(flow_status, facts)
         waiting = any(not task.spec.driver_name for task in facts.tasks)
         if not all_written or (drivers.none_schedulable and waiting):
-            again_s = _INCOMPLETE_S  # at the latest: a watch reports the change
+            again_s = _INCOMPLETE_S  # or sooner, if a watch reports the change
         elif blocked or drivers.silent or drivers.rolling or facts.waits_for_rollout:
             again_s = _RETRY_S
         else:
@@ -206,7 +206,7 @@ class FlowReconciler:
 
 
 def _invalid_spec(in_force: InForce) -> Readiness | None:
-    """Return the invalid field, and the spec that is in force until it is corrected."""
+    """Return a readiness with the error of an invalid spec, or None if the spec is valid."""
     if not in_force.error:
         return None
     counts = "until then units of lost drivers are assigned, and all else stays as it is"

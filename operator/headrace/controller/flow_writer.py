@@ -103,7 +103,7 @@ class FlowWrites:
                 "resourceVersion": metadata.resource_version,
             }
         }
-        with suppress(Conflict, NotFound):  # it has changed, and the next reconcile reads it
+        with suppress(Conflict, NotFound):  # the unit has changed, and the next reconcile reads it
             patched = await self._client.patch(TASK, metadata.namespace, metadata.name, patch)
             self._cache.put_task(patched)
 
@@ -113,12 +113,12 @@ class FlowWrites:
         """Write the status of ``object`` if it changed, and post an Event for each state change.
 
         Return False if the custom resource definitions are older than this operator and reject the
-        status. A condition then reports that. ``flow`` is the parsed object, or None if it is
-        invalid.
+        status. The condition Stalled then has the error. ``flow`` is the parsed object, or None if
+        it is invalid.
         """
         metadata = object["metadata"]
         if flow is None:
-            # Its status may also be invalid.
+            # The object's status may also be invalid.
             if not is_reported(object, status.conditions[0].message):
                 await self._apply_status(metadata, status)
             return True

@@ -109,7 +109,7 @@ async def run_handlers(
 ) -> bool:
     """Handle events and run ``work``, until the process receives TERM or INT.
 
-    Return True if ``work`` ended before, and False after a signal. kopf ends early if the API
+    Return False after a signal, or True if ``work`` ended without one. kopf ends early if the API
     server reports an error in a watch, for example of its etcd, or if a login is rejected.
 
     Raises:

@@ -61,7 +61,7 @@ class Reconciled(Protocol):
 
 
 class OperatorMetrics(Collector):
-    """Collects the operator's metrics. A replica that does not lead reports only that.
+    """Collects the operator's metrics. A replica that does not lead reports only this fact.
 
     Metrics are collected in another thread. The objects that are read never change in place.
     """

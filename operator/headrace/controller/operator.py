@@ -64,7 +64,7 @@ async def _run_as_candidate(
 
     async def lead() -> None:
         while await _watch_and_reconcile(client, options, metrics):
-            _cancel_on_signals(running)  # kopf has replaced it
+            _cancel_on_signals(running)  # kopf has replaced the signal handlers
             await asyncio.sleep(_RESTART_S)
 
     running = asyncio.create_task(election.run(lead))

@@ -23,7 +23,7 @@ SOON_S = 0.05
 LATER_S = 5.0
 """Delay after a change of measurements only, in seconds."""
 _MAX_REST_S = 2.0
-"""Maximum rest after a reconcile, in seconds. The reaction to a lost driver must not be later."""
+"""Maximum rest after a reconcile, in seconds. A rest may delay the reaction to a lost driver."""
 _RESYNC_S = 600.0
 _FIRST_BACKOFF_S, _LAST_BACKOFF_S = 0.2, 60.0
 

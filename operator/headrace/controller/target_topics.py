@@ -1,7 +1,8 @@
 """Finds flows that write to the same target topic.
 
-A connector checks this before it creates tasks (``driver/kubernetes_herder.py``). This check covers
-two connectors that checked at the same time, and flows of different namespaces.
+A connector also checks its target topics before it creates tasks (``driver/kubernetes_herder.py``).
+Only the check in this module detects two connectors that check at the same time, and flows of
+different namespaces.
 """
 
 from collections.abc import Callable, Iterable

@@ -106,8 +106,8 @@ def build_role_bindings(
 ) -> list[Object]:
     """Return the bindings of the drivers' roles to their account.
 
-    A binding cannot be changed to another role. Each ``driver_role`` therefore has its own name of
-    a binding.
+    A binding cannot be changed to another role. The name of the binding therefore depends on
+    ``driver_role``.
     """
     name = driver_name(flow)
     own = binding(build_metadata(flow, name), kind="Role", role=name)

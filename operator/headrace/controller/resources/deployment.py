@@ -94,7 +94,7 @@ SPREAD: list[Object] = [
     {"maxSkew": 1, "topologyKey": key, "whenUnsatisfiable": "ScheduleAnyway"}
     for key in ("kubernetes.io/hostname", "topology.kubernetes.io/zone")
 ]
-"""Spread over nodes and zones if possible. A replacement is scheduled in any case."""
+"""Spread over nodes and zones if possible. Otherwise pods are scheduled unevenly."""
 
 
 def with_pod_template(
@@ -326,8 +326,8 @@ def _build_container(flow: ReplicationFlow, image: str, secrets: list[str]) -> O
             from_field("POD_NAME", "metadata.name"),
             from_field("POD_UID", "metadata.uid"),
             from_field("POD_IP", "status.podIP"),
-            # Empty without that label. Not in args, because a pinned image may be older than the
-            # option.
+            # Empty if the pod has no such label. It is not an argument of the command, because a
+            # pinned image may be older than the option.
             from_field("HEADRACE_RACK", f"metadata.labels['{ZONE}']"),
             *map(_build_variable, flow.spec.drivers.env),
         ],
