@@ -108,9 +108,9 @@ def command(  # noqa: PLR0917 - click gives them by name
     The experiments run one after the other on clusters of this machine. A mirror test judges each
     of them. The results are written to comparison.html and comparison.md.
 
-    An experiment takes about two minutes for each mirror. It takes seven if MirrorMaker 2 waits for
-    a lost worker. packet-loss needs root and affects the whole machine, so it runs only if it is
-    named.
+    An experiment takes about two minutes for each mirror, or seven minutes if MirrorMaker 2 waits
+    for a lost worker. packet-loss needs root and affects the whole machine, so it runs only if
+    it is named.
 
     Examples:
       headrace test compare-mirrors

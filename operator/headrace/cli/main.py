@@ -72,7 +72,7 @@ class LazyGroup(click.Group):
         return command
 
     def format_help_text(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the description. The plug-in has its own, with commands that it contains."""
+        """Write the description. The plug-in of kubectl has a different one."""
         if ctx.parent is not None or not is_plug_in(ctx):
             super().format_help_text(ctx, formatter)
             return

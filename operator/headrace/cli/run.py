@@ -52,7 +52,7 @@ async def watch(herder: StandaloneHerder, reload: Reload, give_up_after_s: float
         await asyncio.sleep(0.2)
         units = {flow: herder.tasks(flow) for flow in herder.flows()}
         for tasks in units.values():
-            if not reload.happened:  # after a bad edit, only the tasks fail, with the reason
+            if not reload.happened:  # after a wrong edit, only the tasks fail
                 _raise_mistakes(tasks, give_up_after_s is not None)
         if give_up_after_s is None:
             continue
@@ -68,9 +68,9 @@ async def watch(herder: StandaloneHerder, reload: Reload, give_up_after_s: float
 
 
 def _raise_mistakes(tasks: Sequence[Any], once: bool) -> None:
-    """Raise mistakes in the manifest that only Kafka detects and no retry corrects.
+    """Raise the error of a failed task if no retry can correct it, such as an invalid spec.
 
-    ``once`` also raises the error of a task that was restarted.
+    With ``once``, also raise the error of a failed task that has been restarted before.
     """
     for task in tasks:
         error = task.status.last_error
@@ -100,7 +100,7 @@ def flow_views(herder: StandaloneHerder) -> list[FlowView]:
 
 
 def print_summary(flows: Sequence[FlowView], elapsed_s: float, why: str) -> None:
-    """Print a last sentence for each flow, with its state at the request to stop."""
+    """Print a last sentence for each flow, with its state when the stop was requested."""
     for flow in flows:
         left = format_lag(flow.status.lag)
         state = "" if flow.ready else f"; it was {readiness(flow.status)}"

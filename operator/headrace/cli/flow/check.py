@@ -26,7 +26,7 @@ def command(files: tuple[Path, ...], secrets: Path | None, output: str) -> Exit:
 
     The table has a line for each permission, setting and version. The result is ok, warning (the
     flow works, but not in all circumstances) or missing (the flow cannot do all that its spec
-    says). The commands that correct it follow. The exit code is 1 if something is missing.
+    says). Commands that correct the findings follow. The exit code is 1 if something is missing.
 
     The command contacts the brokers from this machine and changes nothing.
 

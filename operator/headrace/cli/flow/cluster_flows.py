@@ -55,10 +55,10 @@ T = TypeVar("T")
 def open_cluster(
     namespace: str | None, context: str | None, *, everywhere: bool = False
 ) -> Iterator["ClusterFlows"]:
-    """Open the flows of ``namespace``, or ``everywhere`` of all namespaces.
+    """Open the flows of a namespace, or of all namespaces if ``everywhere``.
 
-    The default is the namespace of the context. The cluster is found as kubectl does it:
-    ``KUBECONFIG``, otherwise ``~/.kube/config``.
+    The default of ``namespace`` is the namespace of the context. The cluster is found as kubectl
+    does it: ``KUBECONFIG``, otherwise ``~/.kube/config``.
     """
     with asyncio.Runner() as runner:
         client = runner.run(connect_as_kubectl("you", context))
@@ -214,7 +214,7 @@ class ClusterFlows:
         return {"before": before}
 
     async def _flow(self, name: str) -> ReplicationFlow:
-        """Return a flow with its spec in force: an invalid edit does not prevent a fail-over."""
+        """Return a flow with its last valid spec, so that an invalid edit prevents no fail-over."""
         return read_in_force(await self._object(name), None).flow
 
     async def _object(self, name: str) -> Object:

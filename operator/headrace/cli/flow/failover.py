@@ -164,8 +164,8 @@ class _Run:
         lag = self._lag() if not planned else {}
         if not planned:
             self._stop(found)
-            found = self._survey()  # with what was committed before the stop
-            if self._losses_refused(found):  # noticed when the flow stopped
+            found = self._survey()  # with records that were committed before the stop
+            if self._losses_refused(found):  # losses since the first survey
                 return FailoverResult("refused", planned, found, losses_refused=True)
         switched, put_off = self._switch(found)
         groups, late = GroupCheckpoints(self.context), dict[GroupPartition, LateCommit]()
@@ -179,7 +179,7 @@ class _Run:
         incomplete += [str(groups.problem)] if groups.problem else []
         problems = (*incomplete, *self._untranslated())
         done = "incomplete" if incomplete else "failed over"
-        # A disaster does not know the end of the source's log, with which the watch compares.
+        # After a disaster, the end of the source's log, which the watch needs, is unknown.
         watched = (
             not put_off
             and all(one.switch.planned for one in switched.values())
@@ -320,7 +320,7 @@ class _Run:
     def _stop(self, found: Survey) -> None:
         """Stop the flow, and end the transactions that its drivers left open.
 
-        Committed records are then final, and the switch begins after them.
+        After that, the set of committed records on the target no longer changes.
         """
         self._wait_until_released()
         end_open_transactions(self.context, found.partitions.keys())

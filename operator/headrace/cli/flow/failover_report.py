@@ -45,7 +45,7 @@ class FailoverResult:
     """Lag in records and seconds that the flow's drivers reported last."""
     problems: tuple[str, ...] = ()
     late_commits: Mapping[GroupPartition, LateCommit] = field(default_factory=dict)
-    """Commits of groups on the source after their groups on the target were set."""
+    """Commits of groups on the source after the groups' offsets on the target were set."""
     watched: bool = False
     """True if a driver watches the source from now on."""
     losses_refused: bool = False
@@ -59,7 +59,7 @@ def format_growth(grew: Mapping[TopicPartition, int]) -> str:
 
 
 def sentence(behind: Mapping[TopicPartition, int]) -> str:
-    """Return a text, for example ``12 offsets (orders/0 10, orders/1 2)``."""
+    """Return how far partitions are behind, such as ``12 offsets (orders/0 10, orders/1 2)``."""
     return f"{sum(behind.values()):,} offsets ({_listed(behind)})"
 
 
@@ -233,7 +233,7 @@ def _sentences(found: _Json) -> list[str]:
 
 
 def _about_watch(found: _Json) -> list[str]:
-    """Return whether a record that a forgotten producer writes to the source is noticed."""
+    """Return sentences that say whether a driver watches the source for further writes."""
     if found["sourceWatched"]:
         return [
             "A driver watches the source: the condition SourceStillWritten in `headrace status` "

@@ -90,7 +90,7 @@ def of_flows(command: Callable[..., Result]) -> Callable[..., Result]:
 
 
 def of_all_flows(command: Callable[..., None]) -> Callable[..., None]:
-    """Decorate a command that lists flows as ``of_flows`` does, with ``-A`` for all namespaces."""
+    """Decorate a command as ``of_flows`` does, and add the option ``-A`` for all namespaces."""
 
     @cluster_options
     @click.option(

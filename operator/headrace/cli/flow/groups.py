@@ -25,11 +25,12 @@ def command(context: FlowContext, _: Flows | None) -> Document:
 
     The table has a line for each group and partition: the offset that the group has committed on
     the source, the last checkpoint and its translation, and the number of source offsets from the
-    checkpoint to the committed offset. The note says why there is no checkpoint, or only an earlier
-    one. Below the table are the share groups and Streams groups that are not translated.
+    checkpoint to the committed offset. The note gives the reason if there is no checkpoint, or if
+    the group would not resume exactly at its committed offset. Below the table are the share groups
+    and Streams groups that are not translated.
 
     The command contacts the brokers from this machine and changes nothing. If the source does not
-    answer, it shows the checkpoints.
+    answer, only the checkpoints are shown.
 
     Examples:
       headrace flow groups orders

@@ -308,7 +308,7 @@ def _mirror(context: FlowContext, options: dict[str, Any]) -> MirrorMaker:
 
 
 def _check_stopped(context: FlowContext, flows: Flows | None) -> None:
-    """Raise an error if the flow runs, or if another flow here copies one of its topics.
+    """Raise an error if the flow runs, or if another flow on this machine copies one of its topics.
 
     ``flows`` is None for a flow of a manifest that does not run on this machine. A run on this
     machine that does not respond is also an error, because it is unknown what it copies.

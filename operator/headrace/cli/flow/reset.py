@@ -116,14 +116,14 @@ def _print(flow: ReplicationFlow, previews: Mapping[TopicPartition, Preview]) ->
 
 
 _RESTS_TIMEOUT_S = 60.0
-"""Time limit for the pause, in seconds.
+"""Time limit in seconds, within which tasks must pause and copies must stop growing.
 
 A frozen driver loses its tasks after spec.drivers.leaseSeconds, which is 6 s by default.
 """
 _QUIET_PERIOD_S = 3.0
-"""Time for which the copies must not grow, in seconds.
+"""Time in seconds for which copies must not grow before they are deleted.
 
-Records that were read before the pause are written by then.
+Records that a driver read before the pause are written within this time.
 """
 _POLL_S = 0.5
 _IDLE = {TaskPhase.FAILED, TaskPhase.PAUSED, TaskPhase.CLOSED}
@@ -215,7 +215,7 @@ def _paused(
 ) -> Iterator[None]:
     """Pause partitions during the block. Partitions that were already paused stay paused.
 
-    A batch that is written late would otherwise get another offset in the new copy.
+    Without the pause, a batch that a driver writes late would get a wrong offset in the new copy.
     """
     changed = flows.request(flow, "pause-partitions", partitions=partitions, paused=True)["changed"]
     try:

@@ -40,7 +40,7 @@ def command(
 ) -> None:
     """Delete the topics that a run of a mirror test created, and their copies.
 
-    Topics are deleted by their ids: a topic that was created again with such a name stays. The
+    Topics are deleted by their ids: a topic that was created again with the same name stays. The
     source topics are deleted first, because a mirror would create a missing copy again.
     """
     logs.configure()
@@ -64,8 +64,8 @@ def command(
 def _created(run: MirrorTestRun, topics: Path, target: Admin) -> CreatedTopics:
     """Return the topics that the verifier stored, or otherwise the topics in the journal.
 
-    A copy without an id did not exist before the run. Its present id is added, because it is the
-    mirror's copy of a topic that only this run wrote to.
+    If no id is known for a copy, the copy did not exist before the run. Its present id is added,
+    because the mirror created that topic for a source topic of this run.
     """
     created = documents.read(topics, CreatedTopics)
     if created is None:

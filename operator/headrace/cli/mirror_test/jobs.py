@@ -111,7 +111,7 @@ def injectors(
     """Return the injector of each chaos action in a cluster.
 
     Actions that only ``headrace verify`` supports (``ChaosAction.is_of_machine``) are not included.
-    An injector of None leaves out its actions.
+    Actions whose injector is None are also not included.
     """
     found = {action: load for action in ChaosAction if action.is_of_load}
     if others is not None:
@@ -221,7 +221,8 @@ def rehearse_command(
 
     The groups of the plan read while the load of the run is sent. Then the flow is failed over, the
     groups resume on the target, and the fail-over is undone. The file `ready` is created when the
-    load may begin. If a pod of this Job was killed before, only its changes are undone.
+    load may begin. If an earlier pod of this Job was killed, only the
+    changes of that pod are undone.
     """
     logs.configure()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit())

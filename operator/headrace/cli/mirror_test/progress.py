@@ -102,7 +102,7 @@ class VerifyProgress:
         return self._lag
 
     def _say(self, line: str) -> None:
-        if logs.is_json() and not self._console.is_terminal:  # programs parse it as a log
+        if logs.is_json() and not self._console.is_terminal:  # programs parse the log
             log.info(line, test=self._run.test.metadata.name)
             return
         self._console.print(line, soft_wrap=True, markup=False)

@@ -33,7 +33,8 @@ class Readers:
     """Reads the source in several consumer groups, with one member each, in one thread.
 
     The groups stop one after another: the first before it has read anything, the last when the load
-    has ended. Their offsets are therefore spread over the whole load, and in the middle of batches.
+    has ended. Their offsets are therefore spread over the whole load, and are
+    in the middle of batches.
     """
 
     def __init__(self, run: MirrorTestRun, groups: Collection[str]) -> None:
@@ -160,7 +161,7 @@ class FailOverCommands:
         try:
             done = self._headrace("failover", *self._secrets, "--abort")
             if done.found_nothing:
-                # No switch was stored. The flow may be stopped, or may already run again.
+                # There is no fail-over to undo. The flow may be stopped, or may already run again.
                 done = self._headrace("flow resume")
         except GaveUp as error:
             return str(error)
@@ -263,8 +264,8 @@ class FailOver:
             Position.EARLIEST,
         )
         known = {record: record for record in source}
-        """Source records by themselves, so that each record is in memory once, however many groups
-        receive it."""
+        """Each source record, with itself as the key. ``copied`` returns this object for an equal
+        record, so that each record is in memory once, however many groups receive it."""
 
         def copied(message: Message) -> RecordId:
             record = _record(message, copies[message.topic() or ""])

@@ -63,9 +63,9 @@ def run_windows(
     """Judge windows until a user interrupts or ends the load, and return the worst verdict.
 
     Each window has a folder below ``folder``, and the history limits of the test say how many
-    folders are kept. A window that ended with an error counts as Inconclusive, and the next one
-    begins. Raise the error of the first window, and ``GaveUp`` if a user interrupts before a window
-    has ended.
+    folders are kept. If the first window ends with an error, raise the error. If a later window
+    ends with an error, it counts as Inconclusive, and the next window begins. Raise ``GaveUp`` if a
+    user interrupts before the first window has ended.
     """
     window, found = window_of(test), Counter[Verdict]()
     kept: dict[bool, list[Path]] = {True: [], False: []}
@@ -175,7 +175,7 @@ def command(  # noqa: PLR0917 - click gives them by name
 
 @contextmanager
 def verdict_or_sentence(outputs: ReportOutputs) -> Iterator[None]:
-    """Raise every end without a verdict as an error, and report it in the JUnit file."""
+    """Raise an error for every end without a verdict, and write the error to the JUnit file."""
     try:
         yield
     except InvalidSpec as error:

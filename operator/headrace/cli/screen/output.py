@@ -211,7 +211,7 @@ def show_findings(documents: Iterable[_Json], *, wide: bool = False) -> None:
 
 
 def _in_several(places: Sequence[_Json]) -> bool:
-    """Return True if the objects are in more than one namespace. A column then shows it."""
+    """Return True if objects are in several namespaces, so that a column must show them."""
     return len({place.get("namespace") for place in places}) > 1
 
 

@@ -1,7 +1,7 @@
 """Builds the lines of the live view, cut to the size of a terminal.
 
-The order is: the run, notices, a line for each flow, and as many tasks as fit. Problems always come
-first.
+The order is: the run, notices, a line for each flow, and as many tasks as fit. Flows with problems
+are listed before other flows, and tasks with problems before other tasks.
 """
 
 from collections.abc import Sequence
@@ -60,7 +60,7 @@ class FlowView:
 def screen(
     flows: Sequence[FlowView], notices: Sequence[str], elapsed_s: float, width: int, height: int
 ) -> list[Text]:
-    """Return at most ``height`` lines of at most ``width`` cells."""
+    """Return the live view: at most ``height`` lines of at most ``width`` cells."""
     plural = "" if len(flows) == 1 else "s"
     top = [Text(f"headrace run: {len(flows)} flow{plural}, elapsed {elapsed(elapsed_s)}", "bold")]
     top += [line for notice in notices for line in _wrapped(notice, "yellow", width, 2)]
