@@ -1,7 +1,7 @@
-"""Structured logs: one line an event, on standard error, with the object it is about.
+"""Structured logs: one line for each event, on standard error, with the object of the event.
 
-INFO has the story of a flow in a screenful. Bind the object once and keep the logger:
-``log = get_logger(__name__).bind(flow="orders", task="orders-source-3")``.
+At the level INFO, the log of a flow usually fits on a screen. Bind the object once and keep the
+logger: ``log = get_logger(__name__).bind(flow="orders", task="orders-source-3")``.
 """
 
 import json
@@ -15,8 +15,8 @@ from typing import Any, TextIO
 
 from headrace.errors import InvalidSpec
 
-# structlog imports rich where it is installed, to draw stack traces on a terminal. Ours are text,
-# and it is a fifteenth of a driver's start.
+# structlog imports rich where it is installed, to draw stack traces on a terminal. headrace prints
+# them as text, and importing rich takes a fifteenth of a driver's start.
 _LEFT_OUT: dict[str, Any] = {} if "rich" in sys.modules else {"rich": None}
 sys.modules.update(_LEFT_OUT)
 
@@ -40,7 +40,7 @@ _COMMAND = "headrace"
 
 
 class _Level:
-    """The level of the process. Loggers are bound once, so it is read at every event."""
+    """Log level of the process. Loggers are bound once, so they read the level at every event."""
 
     default = "INFO"
     configured = "INFO"
@@ -122,7 +122,7 @@ def messages_in(text: str) -> list[str]:
 
 
 def set_level(name: str) -> str:
-    """Log events from this level on; returns it in capitals. Raises ``InvalidSpec``."""
+    """Set the log level, and return it in capitals. Raise ``InvalidSpec`` for an unknown level."""
     level = name.upper()
     if level not in LEVELS:
         raise InvalidSpec(f"{LEVEL_VARIABLE}: {name!r} is no level; use {', '.join(LEVELS)}")
@@ -131,25 +131,25 @@ def set_level(name: str) -> str:
 
 
 def toggle_debug() -> str:
-    """Log everything, or what was configured if everything is logged; returns the level."""
+    """Set the level DEBUG, or the configured level if it is DEBUG now. Return the new level."""
     return set_level(_Level.configured if _Level.now == "DEBUG" else "DEBUG")
 
 
 def follow_signal() -> None:
-    """Let USR1 set the level DEBUG, and a second USR1 the level that was configured."""
+    """Let the signal USR1 set the level DEBUG, and a second USR1 the configured level."""
     log = get_logger(__name__)
     signal.signal(signal.SIGUSR1, lambda *_: log.warning("log level", is_now=toggle_debug()))
 
 
 def lost_lines() -> str:
-    """Why lines could not be written, and how many; empty when all were."""
+    """Return how many lines were lost and why, or an empty text if all lines were written."""
     return f"{_Lines.lost} lines of the log were lost: {_Lines.why}" if _Lines.lost else ""
 
 
 class _Lines:
     """Writer of lines.
 
-    A full disk loses lines but raises no error, because logging code has more important work.
+    If the disk is full, lines are lost. No error is raised, because a flow can work without a log.
     """
 
     lost, why = 0, ""

@@ -28,7 +28,7 @@ class Backoff:
         self._delay_s = first_s
 
     def next_s(self) -> float:
-        """Return the delay before the next attempt, and double the one after it."""
+        """Return the delay before the next attempt, and double the following delay."""
         delay_s, self._delay_s = self._delay_s, min(2 * self._delay_s, self._last_s)
         return delay_s * random.uniform(0.5, 1.0) if self._jitter else delay_s
 
