@@ -82,9 +82,9 @@ class ResumeReason(StrEnum):
     TARGET_HOLES = "TargetHoles"
     """The target no longer has its whole tail."""
     SOURCE_HOLES = "SourceHoles"
-    """A record of the tail differs from the record after a gap in the source.
+    """The source has lost a record of the tail.
 
-    The source has lost a record.
+    The source's offsets have a gap, and the record after the gap differs from the tail's record.
     """
     SOURCE_ENDS = "SourceEnds"
     """The tail has more records than the source."""

@@ -218,7 +218,7 @@ class SplitState:
 
     @property
     def settled(self) -> bool:
-        """True if no move is unfinished, and ``resumed_ms`` is None."""
+        """True if no partition is leaving its task, and ``resumed_ms`` is None."""
         return not self.leaving and self.resumed_ms is None
 
 

@@ -252,7 +252,7 @@ class Translation:
     def translate_back(self, target: int) -> int | None:
         """Return the source offset from which a reader receives each record at or after ``target``.
 
-        None means that no pair at or before it is known.
+        None means that no pair at or before ``target`` is known.
         """
         again = self._again.find_source(target) if self._again is not None else None
         return self._settled.find_source(target) if again is None else again
@@ -287,8 +287,9 @@ class _Partition:
 class SyncedOffsets:
     """Translations of all partitions, built from syncs in the order of their log.
 
-    Compaction keeps one sync of each partition and all later ones. It does not change what two
-    consecutive remaining syncs say about the offsets between them.
+    In the compacted part of the log, only the last sync of each partition remains. After it, all
+    syncs remain. Compaction does not change what two consecutive remaining syncs say about the
+    offsets between them.
     """
 
     def __init__(self) -> None:
