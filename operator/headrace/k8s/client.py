@@ -28,8 +28,8 @@ A healthy API server responds within milliseconds.
 ADMISSION_TIMEOUT_S = 35.0
 """Time-out of a write that admission webhooks see, in seconds.
 
-Each webhook may take 10 s by default and 30 s at most. If the client gives up before the API server
-does, nothing is written, even if the webhook's failure may be ignored.
+Each webhook may take 10 s by default and 30 s at most. With failurePolicy Ignore, the API server
+writes the object after a webhook's time-out, but only if the client still waits.
 """
 ALL = "application/json"
 """Media type of whole objects."""

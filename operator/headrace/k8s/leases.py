@@ -428,7 +428,7 @@ class LeaseWatch:
             self._on_change()
 
     def _reported(self, name: Name) -> tuple[str, bool, bool]:
-        """Return the state of a Lease that listeners use. A renewal alone does not change it."""
+        """Return the facts about a Lease whose changes are reported. A repeated renewal is none."""
         observer = self._observer
         return observer.holder(name), observer.renewed(name), observer.is_expired(name)
 
