@@ -1,4 +1,7 @@
-"""Differences between source and target that a flow makes on purpose."""
+"""Differences between source and target that a flow makes on purpose.
+
+A *resolved* test contains them in an annotation (``mirror_test/run.py``).
+"""
 
 import hashlib
 from typing import Any
@@ -58,7 +61,7 @@ class FlowChanges(Model):
 
     @classmethod
     def of_test(cls, test: MirrorTest) -> "FlowChanges":
-        """Return the changes that a resolved test names.
+        """Return the changes in the annotation of a resolved test.
 
         Raises:
             InvalidSpec: The annotation is invalid.
