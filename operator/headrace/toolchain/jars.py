@@ -82,9 +82,10 @@ def repository() -> str:
 def retrieve(sizes: Mapping[str, int], folder: Path, java: Java) -> Path:
     """Download jars without their dependencies. Return the folder of ``<name>-<version>.jar``.
 
-    ``sizes`` are in bytes, by ``group:name:version``. Ivy writes only into the new folder
-    ``folder``. Its cache is also there, because an old cache remembers failed downloads. The
-    progress is shown on standard error. Raise ``Fatal`` if a jar is not available.
+    ``sizes`` are in bytes, by ``group:name:version``. Ivy writes only into ``folder``, which
+    must not exist yet. Ivy's cache is also in this folder, because the cache of an earlier call may
+    contain failed downloads. The progress is shown on standard error. Raise ``Fatal`` if a jar is
+    not available.
     """
     folder.mkdir(parents=True, mode=0o700)
     (folder / "ivy.xml").write_text(_descriptor(sizes))
