@@ -160,10 +160,11 @@ def reordered(
     *,
     range_offsets: int = RANGE_OFFSETS,
 ) -> DataFrame:
-    """Return findings of first copies after a later message with the same topic, producer and key.
+    """Return the messages whose first copy comes after a message that was sent later.
 
-    If partitions are preserved, a first copy after the sentinel of its partition is also a finding.
-    With partitioning by key, a first copy after the sentinel with its key is also a finding.
+    Messages are compared if they have the same topic, producer and key. If partitions are
+    preserved, a first copy after the sentinel of its partition is also a finding. With partitioning
+    by key, a first copy after the sentinel that has the same key is also a finding.
 
     Each partition of the target is checked separately, because there is no order between
     partitions. The key is derived from the sequence number, so a corrupted key is not reported as a

@@ -1,6 +1,6 @@
 """Examples of each type of finding, with the details of the records.
 
-Findings contain few columns, because there may be as many as records. Only the records of examples
+There may be as many findings as records, so a finding has few columns. Only the records of examples
 are looked up again on both sides.
 """
 

@@ -216,7 +216,7 @@ class Sender:
         self._tail = journal.JournalTail(run.source, run.name)
         self._is_to_end = self._was_ended = False
         self._changes: dict[str, int] = {}
-        """New number of partitions of topics to which this producer does not send yet."""
+        """Number of partitions of each changed topic, until this producer sends to the new ones."""
         # The tail may miss records that were written before it began to read.
         for key, value in journal.read_all(run.source, run.name).items():
             self._receive(key, value)

@@ -113,7 +113,7 @@ def read(run: MirrorTestRun, source_id: str, topics: Iterable[AuditedTopic]) -> 
 
 
 def _encoded(document: Mapping[str, Any]) -> bytes:
-    """Return canonical JSON, because compaction compares bytes."""
+    """Return canonical JSON, so that equal keys have equal bytes, which compaction compares."""
     return json.dumps(document, sort_keys=True, separators=(",", ":")).encode()
 
 
