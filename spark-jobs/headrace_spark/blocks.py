@@ -218,7 +218,8 @@ def doubts(
 ) -> SuspectBlocks:
     """Return the doubtful blocks of a mirror that preserves partitions.
 
-    With ``same_offsets``, the mirror also preserves offsets, and ``summarised`` used them.
+    With ``same_offsets``, the mirror also preserves offsets, and the blocks are results of
+    ``summarised`` with ``by_offset``.
     """
     run = manifest.run
     streams = frozenset(

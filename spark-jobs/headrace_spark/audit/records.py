@@ -68,8 +68,8 @@ def read(
 ) -> DataFrame:
     """Read the committed records of a range, with the columns of ``hashed``.
 
-    If a flow changes records, only the records that the flow copies are returned. They have the
-    headers of their copies.
+    If a flow changes records, return only those that it copies, with the headers that their copies
+    should have.
     """
     records = copied(raw(spark, cluster, offset_range), changes)
     return hashed(records, offset_range.source_names, stamped)
