@@ -1,4 +1,4 @@
-"""Topics, offsets and groups in use of a flow on both clusters.
+"""Reads a flow's topic ids and offsets on both clusters, and which groups have members.
 
 All functions wait for brokers. A partition without a leader on one cluster is reported and does not
 delay other partitions.

@@ -158,8 +158,9 @@ class StuckPositions:
 
     The source's last stable offsets are requested only if an offset has not changed for
     ``_MAX_INTERVAL_S`` although there are later records. An acknowledged offset is never above the
-    last stable offset, which never decreases. If both are equal, the same transaction has been open
-    all the time. If the last stable offset is higher, the client did not read available records.
+    last stable offset, which never decreases. If both are equal, the last stable offset has not
+    moved either: one open transaction has blocked it all the time. If the last stable offset is
+    higher, the client did not read available records.
     """
 
     def __init__(self, context: FlowContext, pool: Executor) -> None:

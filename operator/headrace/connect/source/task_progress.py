@@ -123,7 +123,10 @@ class TaskPositions:
         return self._resetting
 
     def confirm(self, starts: Starts) -> None:
-        """Record that topics still had their ids after these offsets were acknowledged."""
+        """Mark these offsets as confirmed.
+
+        After their acknowledgement, the topics still had the same ids.
+        """
         for at, start in starts.items():
             known = self._starts.get(at)
             # A partition that was restored in between has another offset or topic.

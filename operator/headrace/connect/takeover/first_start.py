@@ -14,8 +14,8 @@ log = get_logger(__name__)
 def remember_first_start(context: FlowContext) -> None:
     """Store the topics of the source, unless they were stored before.
 
-    Call it before tasks are published. A topic that is created later is then known to be new, and
-    so is a topic that the flow has no permission to describe now.
+    Call it before tasks are published. Topics that are not stored count as new. These are topics
+    that are created later, and topics that the flow has no permission to describe now.
 
     Raises:
         HeadraceError: A cluster could not be read, or progress could not be stored.
