@@ -369,7 +369,7 @@ class KubernetesHerder:
         self._turns = StatusWriteLimiter()
         self._quiet_until = 0.0
         self._not_taken: dict[str, set[str]] = {}
-        """Target topics by cluster id that no other flow writes, according to an earlier check."""
+        """Target topics that no other flow writes, by cluster id, according to an earlier check."""
 
     def claim(self, task: ReplicationTask, status: ReplicationTaskStatus) -> ReplicationTask:
         return self._wait(self._write(task, status), _WRITE_S)

@@ -109,9 +109,9 @@ def parse(type: type[Resource], object: Object) -> Resource:
     """Parse an object of one of headrace's kinds.
 
     Unknown fields of its status are dropped: a newer version or a user may have written them, and
-    the owner of the status writes it again. Raise ``InvalidObject`` for an invalid object. Either
-    the custom resource definition in the cluster has another version, or the object violates a rule
-    that a definition cannot check.
+    the owner of the status writes it again. Raise ``InvalidObject`` if the object is invalid. There
+    are two causes: the custom resource definition in the cluster has another version, or the object
+    violates a rule that a definition cannot check.
     """
     metadata = {
         key: value

@@ -58,7 +58,7 @@ class _Watched:
     declared: bool = False
     """True if the Lease declared the duration, now or before it was deleted."""
     repeated: bool = False
-    """True if the observation was begun again because the observer was probably blind."""
+    """True if the duration is observed a second time because the observer was probably blind."""
     expired: bool = False
     renewed: bool = False
     """True if a change was observed. The holder of a Lease that never changed may be dead."""
@@ -191,7 +191,7 @@ class LeaseObserver:
         return blind
 
     def _others_return(self, now: float) -> bool:
-        """Return True while the API server still processes the first renewals after a restart."""
+        """Return True while Leases are still renewed for the first time since ``begin``."""
         if not self._returning:
             return False
         duration_s = max(self._watched[name].duration_s for name in self._returning)
