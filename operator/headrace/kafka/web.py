@@ -15,7 +15,7 @@ def tls_context(trusted: str) -> ssl.SSLContext:
     """Return a context that trusts these authorities (PEM), or the system's if there are none.
 
     Raises:
-        ValueError: The certificates cannot be used. ``ssl.SSLError`` is also raised.
+        ValueError: The certificates cannot be used. ``ssl.SSLError`` has the same cause.
     """
     context = ssl.create_default_context(cadata=trusted or None)
     context.verify_flags &= ~ssl.VERIFY_X509_STRICT  # the same setting as for brokers

@@ -171,7 +171,7 @@ async def _epoch_ends(
 async def describe_producers(
     cluster: ClusterClient, partitions: Iterable[TopicPartition], *, timeout_s: float = TIMEOUT_S
 ) -> Answers[tuple[ProducerState, ...]]:
-    """Return the producers with state in each leader's log: epoch, sequence and open transaction.
+    """Return the state of each producer in each leader's log: epoch, sequence, open transaction.
 
     Requires permission to read the topic.
     """
