@@ -79,7 +79,7 @@ class TrustedCertificate(Model):
     rules = (Rule("has(self.secretName) != has(self.configMapName)", _ONE_HOLDER),)
 
     def use(self, field: str) -> "SecretUse":
-        """Return the key together with the field that refers to it."""
+        """Return the use of this key by ``field``."""
         if self.config_map_name is not None:
             return SecretUse(field, self.config_map_name, self.key, "ConfigMap")
         return SecretUse(field, self.secret_name or "", self.key)

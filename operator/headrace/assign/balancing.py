@@ -82,9 +82,9 @@ The limit never prevents a driver from reaching the tolerance. If a driver devia
 tasks deviate by 10 % on average.
 """
 _MAX_SHIFT = 1.9
-"""Maximum weight of a move, as a multiple of the shift that would make two drivers equal.
+"""Maximum weight of a move, divided by the weight whose move would make two drivers equal.
 
-A multiple of 2 would only exchange their loads.
+A quotient of 2 would only exchange their loads.
 """
 _WORTHWHILE = 0.75
 """Moves that miss the tolerance are undone if more than this share of a driver's excess remains."""

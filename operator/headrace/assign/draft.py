@@ -172,8 +172,8 @@ class Allowance:
 
     Each flow has a budget, but only if a balance round is due. Tasks that no driver runs, and tasks
     that move anyway, are free. Pinned tasks never move. A flow with a budget of one task may swap
-    two tasks if no task has yet moved only for balance. With equal counts, only a swap can balance
-    the weights.
+    two tasks if no task of any flow has moved only for balance in this round. With equal counts,
+    only a swap can balance the weights.
     """
 
     def __init__(self, draft: DraftAssignment, due: bool) -> None:

@@ -156,9 +156,10 @@ The image is already on the node. If the limit is exceeded, the error contains t
 """
 _POLL_S = 0.2
 _SURE_S = 2.0
-"""Time in seconds after which a container that still runs has sent its signal.
+"""Time in seconds to wait for an error of the program in the container.
 
-If the program in the container finds no process, it ends with an error within this time.
+If the program finds no process, it ends with an error within this time. Otherwise it has sent its
+signal.
 """
 
 _Condition = Callable[[Object], bool]

@@ -31,7 +31,7 @@ _FIRST_S = 10
 """Time from the start of the load to the first fault, in seconds."""
 _LASTS_S = 10
 _APART_S = 20
-"""Time in seconds between two faults, if one load has the faults of several experiments."""
+"""Time in seconds between the first faults of two experiments that share one load."""
 _AS_ROOT = [] if os.geteuid() == 0 else ["sudo", "-n"]
 _LOSS = ["INPUT", "-i", "lo", "-m", "statistic", "--mode", "random", "--probability", "0.1"]
 """Arguments of iptables for packet loss. Few container kernels support the more usual netem."""

@@ -192,7 +192,7 @@ def _meant(
 
 
 def caught_up(tasks: Sequence[ReplicationTask]) -> bool:
-    """Return True if every source task has copied up to the log end offsets that it read first.
+    """Return True if every source task has copied all records from before its start.
 
     Return False until the source connector has polled for the first time.
     """

@@ -450,7 +450,7 @@ class ProbeMeasurements(Model):
 
 
 def quantile(histogram: tuple[tuple[int, int], ...], share: float) -> int:
-    """Return the lowest value that ``share`` of the counted values do not exceed.
+    """Return the lowest value with at least ``share`` of the counted values at or below it.
 
     ``histogram`` has pairs of a value and its count, sorted by value.
     """

@@ -159,8 +159,9 @@ def announced(
 ) -> StoredCheckpoint:
     """Return the checkpoint to store before the group's offset is set.
 
-    If headrace has set the group's current offset, the header keeps this offset. Otherwise it would
-    later look like a consumer's commit. ``readable`` is True if ``current`` is known.
+    If headrace has set the group's current offset, the header contains it. Without this entry, a
+    later check would take the offset for a consumer's commit. ``readable`` is True if ``current``
+    is known.
     """
     if before is None:
         return StoredCheckpoint(checkpoint)

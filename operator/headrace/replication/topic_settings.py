@@ -70,10 +70,10 @@ def settings_of_other_offsets(
 
 
 def _too_young(source: Mapping[str, str], copy: Mapping[str, str]) -> Iterator[Unfit]:
-    """Yield the timestamp limits that reject records that the source still keeps.
+    """Yield the timestamp limits of the copy that are shorter than the source's retention.
 
-    A record may be as old as the source's retention when it is copied, even if it was new when the
-    source accepted it.
+    The target refuses records that are older than its limit. A record may be as old as the source's
+    retention when it is copied, even if it was new when the source accepted it.
     """
     for setting in ("message.timestamp.before.max.ms", "message.timestamp.difference.max.ms"):
         there = _number(copy.get(setting, "-1"))

@@ -1,9 +1,9 @@
 """Finds Java. Downloads jars for it.
 
 ``find_java`` finds a Java 17 or 21, and ``jars`` downloads a pinned set of jars. With a
-``ClassArchive``, JVMs start faster. ``spark`` has the environment of a process that starts Spark.
-The build of Spark's image uses this package without the modules that ``spark`` needs. Therefore
-``spark`` is not imported here.
+``ClassArchive``, JVMs start faster. The submodule ``spark`` returns the environment of a process
+that starts Spark. The submodule is not imported here, because the build of Spark's image uses this
+package without the modules that the submodule needs.
 """
 
 from headrace.toolchain.jars import JarSet, jars, missing

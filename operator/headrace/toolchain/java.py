@@ -244,9 +244,9 @@ class ClassArchive:
 
     @property
     def path(self) -> Path:
-        """File of the archive. It is empty if this Java cannot create one.
+        """Path of the archive. The file is empty if this Java cannot create an archive.
 
-        The name changes if the Java or a jar is replaced.
+        The path changes if the Java or a jar is replaced.
         """
         files = (self.java.executable, self.java.home / "release", *self.classpath)
         facts = [(str(at), at.stat().st_mtime_ns) for at in files if at.exists()]

@@ -170,7 +170,7 @@ _PADDING = "padding"
 _RETRY_INTERVAL_S = 0.002
 """Delay before a transaction request is repeated, in seconds. A coordinator accepts no transaction
 while it writes the markers of the last one, which takes one or two milliseconds. Each marker of a
-hole is a transaction."""
+hole needs its own transaction, so each may be delayed."""
 
 
 class Closer(NamedTuple):
