@@ -200,9 +200,9 @@ _PAGE = 500
 _IDLE_TIMEOUT_S = 75.0
 """Time without data after which a watch ends, in seconds.
 
-A watch receives a bookmark every minute. After a longer silence, the connection may be dead. A live
-watch is silent only if its kind has had no events since the API server started. Such a watch
-receives no bookmarks.
+The API server sends a bookmark every minute, so after a longer silence the connection may be dead.
+The exception is a kind that has had no events since the API server started. Its watches receive no
+bookmarks, so they end although their connections are alive.
 """
 
 _METADATA_ONLY = "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io"

@@ -35,7 +35,7 @@ Name = tuple[str, str]
 _MAX_RETURN_PERIODS = 10
 """Maximum number of durations after a restart during which no Lease expires."""
 _UNKNOWN_S = 6.0
-"""Assumed duration in seconds of a Lease that declares no duration and was not expected."""
+"""Duration in seconds of a Lease that neither declares a duration nor has one from ``expect``."""
 
 
 class LeaseView(NamedTuple):

@@ -115,10 +115,10 @@ def _merged(fields: Fields, others: Fields) -> Fields:
 
 
 def _with_items(fields: Fields, before: Fields) -> Fields:
-    """Return ``fields`` with the whole of each list item that ``before`` does not contain.
+    """Return ``fields``, in which each list item that ``before`` lacks is owned as a whole.
 
-    A manager may own a part of an item that a webhook has added. Without that part the item would
-    be invalid.
+    The next apply deletes the owned fields and items. Another manager may own only some fields of
+    an item that a webhook added. If only these were deleted, an invalid item would remain.
     """
     made: Fields = {}
     for key, nested in fields.items():
