@@ -16,7 +16,8 @@ _FIRST_S, _LAST_S = 1.0, 300.0
 _CALM_S = 600.0
 """Time without a change after which the next change is reverted at once, in seconds.
 
-It exceeds the longest delay of a revert, because no changes are recorded during a delay.
+It is longer than the longest delay of a revert. Changes during a delay are not recorded, so the
+delay counts as time without a change.
 """
 _REPORTED_FROM = 3
 """Number of changes from which an object is reported. After ``_CALM_S`` without a change, the count

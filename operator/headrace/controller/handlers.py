@@ -44,7 +44,7 @@ class EndlessBackoffs:
 def handle_process(
     registry: kopf.OperatorRegistry, options: OperatorOptions, work: asyncio.Task[None]
 ) -> None:
-    """Register the handlers of the process. The last one ends ``work``."""
+    """Register kopf's handlers of startup, login and cleanup. The cleanup ends ``work``."""
 
     @kopf.on.startup(registry=registry)
     async def start(settings: kopf.OperatorSettings, **_: Any) -> None:
