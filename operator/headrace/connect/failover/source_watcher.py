@@ -30,8 +30,10 @@ from headrace.kafka import AccessDenied, ActiveProducer, replaced
 from headrace.replication import Progress
 
 _ENDED_S = 60.0
-"""Time in seconds between two calls after the watch has ended, until the herder takes the unit from
-its driver."""
+"""Time in seconds between two calls of ``run_once`` after the watch has ended.
+
+The calls continue until the herder takes the unit from its driver.
+"""
 _MAX_WRITES = 100
 _MAX_PRODUCERS = 16
 _MAX_NAMED = 5

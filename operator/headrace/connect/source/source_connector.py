@@ -205,7 +205,10 @@ class SourceConnector(ThreadedUnit):
         self._take_over()
 
     def _take_over(self) -> None:
-        """Report losses and racks of the earlier instance until this one has checked them."""
+        """Report again the losses and ``racks`` that an earlier instance reported in the status.
+
+        They remain there until this instance has determined its own.
+        """
         before = self.ownership.task.status
         lost = find_condition(before.conditions, ConditionType.DATA_LOSS_DETECTED)
         self._lost = self.beside_ready = (lost,) if lost else ()
