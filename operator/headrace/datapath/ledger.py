@@ -93,7 +93,7 @@ class Ledger(CommitLedger):
         return self._pending[0].timestamp_ms if self._pending else self.last_timestamp_ms
 
     def sent(self, outgoing: Outgoing | Span) -> None:
-        """Count a batch, or all batches of a span, that was given to the appender."""
+        """Count records that were given to the appender: a batch, or all batches of a span."""
         next_offset = outgoing.next_offset
         if isinstance(outgoing, Span):
             self._pending.append(outgoing)

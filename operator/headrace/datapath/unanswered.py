@@ -33,7 +33,7 @@ class Silence:
             readable: Returns the partitions that may be read, or None if the lane reads nothing.
         """
         self.since_s: Mapping[TopicPartition, float] = {}
-        """Time of the last answer, on the loop's clock, of each partition without a recent answer.
+        """Partitions without a recent answer, with the time of the last one on the loop's clock.
         The mapping is replaced and never modified, so any thread may read it."""
         self._loop, self._partitions = loop, partitions
         self._is_asked, self._readable = is_asked, readable

@@ -98,7 +98,7 @@ async def pad(
 # would have wrong offsets.
 
 Entry = Record | Dropped | Marker
-"""Entry of ``Tail``, in the order of offsets. Compaction removed offsets without an entry."""
+"""Entry of ``Tail``, in the order of offsets. If an offset has no entry, compaction removed it."""
 
 
 class Difference(NamedTuple):
