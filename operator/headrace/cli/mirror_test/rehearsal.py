@@ -134,7 +134,10 @@ class _Done:
 
 @dataclass(frozen=True)
 class FailOverCommands:
-    """Runs fail-over commands for the flow of a run, here or in a cluster's ``namespace``."""
+    """Runs fail-over commands for the flow of a mirror test.
+
+    The flow runs on this machine or, if ``namespace`` is given, in a Kubernetes cluster.
+    """
 
     run: MirrorTestRun
     namespace: str | None = None

@@ -364,7 +364,8 @@ def _read(file: Path) -> Result:
 def _names(files: Sequence[Path], results: Sequence[Result]) -> list[str]:
     """Return unique names for the reports.
 
-    The names are the tests' names, or ``test/run`` if tests repeat, or otherwise the files.
+    The names are the tests' names. If two of them are equal, the names are ``test/run``. If two of
+    these are equal, the names are the files' paths.
     """
     for names in (
         [result.test.metadata.name for result in results],
