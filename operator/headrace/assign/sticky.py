@@ -204,11 +204,10 @@ class StickyAssignor(TaskAssignor):
     5. Sticky: as few tasks as possible move.
 
     A running task moves only in a balance round, for goals 2 to 4. A round moves at most a share of
-    a flow's tasks (its movement budget), and there is at most one round a minute. The state
-    contains the time of the last round, and the result the time of the next one, if it is needed. A
-    task without a driver moves to a standby if the counts allow it, and never waits for a budget.
-    No move waits for the new driver to catch up (KIP-441's warm-up), because restoring an offset
-    takes only a moment.
+    a flow's tasks (its movement budget), and there is at most one round a minute. If another round
+    is needed, ``TaskAssignment.follow_up_ms`` contains its time. A task without a driver moves to a
+    standby if the counts allow it, and never waits for a budget. No move waits for the new driver
+    to catch up (KIP-441's warm-up), because restoring an offset takes only a moment.
     """
 
     def assign(self, state: ApplicationState) -> TaskAssignment:

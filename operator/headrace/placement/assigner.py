@@ -132,7 +132,7 @@ class StartupGrace:
         self.until_s = now_s + _GRACE_S
 
     def is_running(self, ready: int, expected: int, *, idle: bool, now_s: float) -> bool:
-        """Return True if units must wait until more drivers are ready.
+        """Return True if the grace period is running: units must wait until more drivers are ready.
 
         ``idle`` is True if one of the ready drivers has no unit.
         """

@@ -31,7 +31,7 @@ from headrace.placement.assignor_process import Reply
 
 @dataclass(frozen=True)
 class Decision:
-    """Assignment to put in force. Without a valid answer it is the current one."""
+    """Assignment to put in force. Without a valid answer of the assignor, it is the current one."""
 
     assignment: TaskAssignment
     error: AssignmentError = AssignmentError.NONE
@@ -181,7 +181,7 @@ class PlugIn:
 
 
 class _LateError(Exception):
-    """The process did not respond in time. The message continues after the assignor's name."""
+    """The process did not respond in time. The assignor's name is put before the message."""
 
 
 @dataclass(frozen=True)
