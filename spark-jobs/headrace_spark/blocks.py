@@ -99,7 +99,10 @@ class Block(Sums):
 
     @property
     def key(self) -> Key:
-        """Identity of the block. If a block is doubtful, all blocks with its key are compared."""
+        """Topic, producer and number, which several blocks may have, for example on both sides.
+
+        If a block is doubtful, all blocks with an equal key are compared.
+        """
         return (self.topic, self.producer, self.number)
 
     @property

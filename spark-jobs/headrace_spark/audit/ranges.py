@@ -84,15 +84,16 @@ def fix(
     on_wait: Callable[[], None],
     known: Mapping[SourcePartition, AuditedPartition] = MappingProxyType({}),
 ) -> Ranges:
-    """Wait until the target has caught up with the source, and fix the offsets to compare.
+    """Wait until the target has caught up with the source, and return the offsets to compare.
 
-    First the frontier of the source is fixed. When each target topic has as many offsets as its
-    source topic had then, or after ``settleSeconds``, the end of the target is fixed. The end of
-    the source is fixed last. The source range therefore contains the originals of all target
-    records. Raise ``GaveUp`` if a topic was replaced or truncated.
+    The frontier is read first: the source's end offsets, below which the target must have all
+    records. When each target topic has as many offsets as its source topic has below the frontier,
+    or after ``settleSeconds``, the end of the target range is read. The end of the source range is
+    read last, so the source range contains the originals of all target records. Raise ``GaveUp`` if
+    a topic was replaced or truncated.
 
-    Partitions with a ``known`` frontier begin there, unless a topic was created again since.
-    Compacted topics are always compared from the first record.
+    A partition in ``known`` begins at the frontier of an earlier audit, unless its topic or copy
+    was created again since. Compacted topics are always compared from the first record.
     """
     audit = run.test.spec.audit
     assert audit is not None

@@ -189,7 +189,7 @@ def of_blocks(records: DataFrame, keys: Collection[Key]) -> list[HashedRecord]:
 
 
 def with_content(records: DataFrame, contents: Collection[int]) -> dict[int, HashedRecord]:
-    """Return the first record with each of the given hashes ``HashedRecord.content``."""
+    """Return, for each of the given hashes, the first record with this ``HashedRecord.content``."""
     wanted = records.sparkSession.createDataFrame(
         [(content,) for content in sorted(contents)], "content bigint"
     )
