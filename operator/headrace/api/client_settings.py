@@ -245,7 +245,7 @@ _ONLY_JAVA = {
     "receive.buffer.bytes": "socket.receive.buffer.bytes",
     "fetch.max.wait.ms": "fetch.wait.max.ms",
 }
-"""Names in librdkafka, by name in Kafka's Java client, of settings whose names differ."""
+"""Settings whose names differ: librdkafka's name, by the name in Kafka's Java client."""
 
 
 def for_librdkafka(config: Mapping[str, str]) -> dict[str, str]:

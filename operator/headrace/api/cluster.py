@@ -200,7 +200,7 @@ def password_rules(without: str, within: str, required: str, excluded: str) -> I
         without: CEL expression that is true if no password is used.
         within: CEL expression that is true if a password is used.
         required: Message about a missing field.
-        excluded: Message about a field of another type.
+        excluded: Message about a field that is set although no password is used.
     """
     username, password = "has(self.username) || has(self.usernameFrom)", "has(self.password)"
     for field, given in (("username", username), ("password", password)):

@@ -40,7 +40,7 @@ def socket_path(flow: str) -> Path:
 
 
 def running_flows() -> list[str]:
-    """Return the names of the flows that this user's ``headrace run`` processes run."""
+    """Return the names of the flows of this user's ``headrace run`` processes."""
     return sorted(path.stem for path in socket_folder().glob("*.sock") if _answers(path))
 
 

@@ -61,7 +61,7 @@ Write = Callable[[], Coroutine[Any, Any, object]]
 
 
 class EpochFence:
-    """Raises the epoch in tasks, which then reject writes of a connector with a lower epoch.
+    """Raises the epoch in ReplicationTasks. The API server then rejects writes with a lower one.
 
     Use it from one event loop. The methods' ``epoch`` is the current connector's epoch.
     """

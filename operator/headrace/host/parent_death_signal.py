@@ -91,8 +91,8 @@ def _kill(child: "Future[subprocess.Popen[bytes]]") -> None:
 def _forker(pid: int) -> "queue.SimpleQueue[Callable[[], None]]":
     """Return the queue of the thread that forks, a daemon thread that ends with the process.
 
-    ``pid`` is this process. A forked process needs a queue and a thread of its own, because threads
-    do not survive a fork.
+    ``pid`` is the id of this process. It is the key of the cache: after a fork, the child needs a
+    new queue and thread, because threads do not survive a fork.
     """
     work: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
 

@@ -141,7 +141,7 @@ class Example(Model):
 
 
 class FindingShare(Model):
-    """Number of findings of one type with the same difference in one partition."""
+    """Number of findings whose ``kind``, ``topic``, ``partition`` and ``differs`` are equal."""
 
     kind: FindingType
     topic: str

@@ -337,7 +337,7 @@ def mirror_table(
 ) -> SideBySide:
     """Return a table with a row for each experiment and a cell for each mirror.
 
-    ``experiments`` are by the title of the row.
+    ``experiments`` maps the title of each row to its results, one for each mirror.
     """
     rows = (
         Row(title, tuple(_cell(outcome) for outcome in outcomes))

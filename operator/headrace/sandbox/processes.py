@@ -103,8 +103,8 @@ def _ended(process: psutil.Process) -> bool:
 def _is_over(process: psutil.Process) -> bool:
     """Return True if a process has ended, even if its parent has not waited for it yet.
 
-    A killed JVM becomes a zombie too early: its main thread has ended while other threads still
-    write.
+    A killed JVM becomes a zombie when its main thread ends, while other threads may still write. A
+    zombie with several threads therefore counts as running.
     """
     try:
         threads = list(Path(f"/proc/{process.pid}/task").iterdir())
