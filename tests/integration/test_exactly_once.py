@@ -1,6 +1,5 @@
 """``delivery.mode: ExactlyOnce``: the records that a reader of committed records finds."""
 
-import json
 import time
 from collections.abc import Callable
 from contextlib import closing, suppress
@@ -30,12 +29,13 @@ from support.records import (
     unique,
 )
 from support.rehearsal import (
+    checkpointed,
     delivered_again_and_never,
     fail_over,
-    headrace,
     index_of,
     places,
     read_to,
+    report_of,
     reverse,
 )
 from support.rehearsal import flow as rehearsed_flow
@@ -311,9 +311,7 @@ def test_a_source_that_is_gone_leaves_what_was_committed_and_nothing_else(
         wait_until(froze_in_mid_transaction)
         committed, opened = positions(west, topic), end(Position.LATEST)
         gone.broker(1).kill()
-        code, printed = headrace("failover", "-f", str(run.file), "--source-is-gone", "-o", "json")
-        assert code == 0, printed
-        found = json.loads(printed)
+        found = report_of("failover", "-f", str(run.file), "--source-is-gone")
         (partition,) = found["partitions"]
         assert (found["problems"], partition["unfenced"], partition["notStored"]) == ([], [], 0)
         assert positions(west, topic) == committed, "no more, and none was aborted"
@@ -350,13 +348,6 @@ def test_a_source_that_is_gone_leaves_what_was_committed_and_nothing_else(
         value for _, value in (*log, *copies[len(committed) :])
     ]
     assert {index_of(returned, at) for at in places(gone, groups).values()} == {len(returned)}
-
-
-def checkpointed(run: FlowRun) -> int:
-    """Return the number of groups with an exact checkpoint for their committed offsets."""
-    code, printed = headrace("flow", "groups", run.name, "-o", "json")
-    found = json.loads(printed)["groups"] if code == 0 else []
-    return sum(one["lag"] == 0 and not one["note"] for one in found)
 
 
 @pytest.mark.long

@@ -1,6 +1,5 @@
 """Fail-overs with 20 consumer groups, on real brokers."""
 
-import json
 import re
 from collections.abc import Callable, Collection
 from contextlib import closing
@@ -15,6 +14,7 @@ from support.groups import commit, in_transactions, positions, read_on
 from support.records import Load, arrived, count, make_topic, numbered, produce, unique
 from support.rehearsal import (
     Log,
+    checkpointed,
     delivered_again_and_never,
     due_after,
     fail_over,
@@ -23,6 +23,7 @@ from support.rehearsal import (
     index_of,
     places,
     read_to,
+    report_of,
     reread_and_skipped,
     reverse,
 )
@@ -178,7 +179,7 @@ def test_without_its_source_it_skips_nothing_and_a_run_that_was_cut_off_writes_n
         groups = {f"{name}-{number}": 40 * number for number in range(20)}
         for group, at in groups.items():
             commit(gone, group, topic, {0: at})
-        wait_until(lambda: checkpoints(run), until=lambda n: n == 20)
+        wait_until(lambda: checkpointed(run), until=lambda n: n == 20)
         seen = count(spec(gone), topic)
         wait_until(lambda: source_end(run), until=lambda end: end >= seen)
         cut_off = [psutil.Process(run.process.pid), *run.drivers()]
@@ -191,9 +192,7 @@ def test_without_its_source_it_skips_nothing_and_a_run_that_was_cut_off_writes_n
         suspended = count(spec(gone), topic)
         wait_until(lambda: count(spec(gone), topic) > suspended)
         gone.broker(1).kill()
-        code, printed = headrace("failover", "-f", str(run.file), "--source-is-gone", "-o", "json")
-        assert code == 0, printed
-        found = json.loads(printed)
+        found = report_of("failover", "-f", str(run.file), "--source-is-gone")
         assert (found["problems"], len(found["groups"])) == ([], 20)
         (partition,) = found["partitions"]
         assert partition["unfenced"] == []
@@ -223,13 +222,6 @@ def source_end(run: FlowRun) -> int:
     (partition,) = fail_over(run, "--source-is-gone", "--dry-run")["partitions"]
     end: int = partition["sourceEnd"]
     return end
-
-
-def checkpoints(run: FlowRun) -> int:
-    """Return the number of groups with an exact checkpoint for their committed offsets."""
-    code, printed = headrace("flow", "groups", run.name, "-o", "json")
-    found = json.loads(printed)["groups"] if code == 0 else []
-    return sum(one["lag"] == 0 and not one["note"] for one in found)
 
 
 def stopped(run: FlowRun) -> bool:

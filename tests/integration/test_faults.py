@@ -45,7 +45,7 @@ HANGS = """
 import os, sys, time
 from pathlib import Path
 
-if "driver" in sys.orig_argv:
+if "run" in sys.orig_argv:  # drivers are forked from it
     from headrace.connect.runtime.ownership import Ownership
     release = Ownership.release
 

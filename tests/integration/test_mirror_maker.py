@@ -34,11 +34,12 @@ def test_mirror_maker_2_is_killed_and_judged(
             "spec": {
                 "source": {"alias": east.name, "bootstrapServers": east.bootstrap_servers},
                 "target": {"alias": west.name, "bootstrapServers": west.bootstrap_servers},
-                "load": {"topics": 2, "partitions": 3, "messages": 6_000, "messagesPerSecond": 300},
+                # A restart may take up to 30 s, and only messages sent after it show the recovery.
+                "load": {"topics": 2, "partitions": 3, "messages": 6_000, "messagesPerSecond": 150},
                 "settleSeconds": 120,
                 "chaos": [
-                    {"atPercent": 30, "action": "RunCommand", "command": ["kill", "-9", pid]},
-                    {"atPercent": 40, "action": "RunCommand", "command": mirror},
+                    {"atPercent": 10, "action": "RunCommand", "command": ["kill", "-9", pid]},
+                    {"atPercent": 20, "action": "RunCommand", "command": mirror},
                 ],
             },
         }

@@ -360,7 +360,7 @@ def killed_while_it_reads(
         def said() -> str:
             return (out / "verify.log").read_text()
 
-        wait_until(said, until=lambda text: "the logs' ends took" in text)
+        wait_until(said, until=lambda text: 'phase="reading the end offsets"' in text)
         (jvm,) = [c for c in psutil.Process(job.pid).children() if c.name() == "java"]
         jvm.kill()
         job.wait(WITHIN_S)
@@ -384,7 +384,7 @@ def test_a_comparison_that_was_killed_is_no_verdict_and_runs_again(
 
     killed = killed_while_it_reads(test, out, wait_until)
     assert killed.returncode == 2, killed.stderr
-    assert "reading the source took" not in killed.stderr
+    assert 'phase="reading the source"' not in killed.stderr
     result = result_in(out)
     assert (result.verdict, result.counts) == ("Inconclusive", None)
     (reason,) = result.reasons

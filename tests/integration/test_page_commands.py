@@ -162,17 +162,16 @@ def test_commands_of_kafka_mirror_tester(
         topic = f"{name}-orders"
         for cluster in (east, west):
             make_topic(spec(cluster), topic, 1)
-        with held_ports([None, None]) as (probe_port, load_port):
-            pass  # free, until another process takes them
-        words = {
-            "orders": topic,
-            "east:9092": east.bootstrap_servers,
-            "west:9092": west.bootstrap_servers,
-            "testers": f"testers --metrics-port={probe_port}",
-            "--seconds 10": f"--seconds 10 --metrics-port={load_port}",
-        }
         block = command("mirror-test-formats", ".venv/bin/python spark-jobs/probe.py --id p1")
-        shell.run(with_words(block, words))
+        with held_ports([None, None]) as (probe_port, load_port):
+            words = {
+                "orders": topic,
+                "east:9092": east.bootstrap_servers,
+                "west:9092": west.bootstrap_servers,
+                "testers": f"testers --metrics-port={probe_port}",
+                "--seconds 10": f"--seconds 10 --metrics-port={load_port}",
+            }
+            shell.run(with_words(block, words))
     sent, *faults = _counts(shell, "headrace-reports/p1")
     assert sent > 1000
     assert faults == [0, 0]

@@ -1,9 +1,7 @@
 """A flow and a real MirrorMaker 2 in dedicated mode take turns under load."""
 
-import json
 import signal
 import subprocess
-import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,6 +13,7 @@ from support.groups import commit
 from support.mirror_client import mirror_client
 from support.patience import WITHIN_S
 from support.records import Load, arrived, compare, make_topic, read, unique
+from support.rehearsal import headrace, report_of
 
 from headrace.sandbox import ClusterPlan, Sandbox, start_mirror_maker
 
@@ -41,19 +40,9 @@ def mirror_maker(sandbox: Sandbox, topic: str) -> Iterator["subprocess.Popen[byt
         process.wait(20)
 
 
-def headrace(*words: str) -> tuple[int, str]:
-    """Run a command, and return its exit code and its output."""
-    command = [sys.executable, "-m", "headrace", *words]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=WITHIN_S, check=False)
-    return done.returncode, done.stdout + done.stderr
-
-
 def mm2(verb: str, *words: str) -> dict[str, Any]:
     """Run ``headrace flow import mm2`` or ``export mm2``, and return its report."""
-    code, printed = headrace("flow", verb, "mm2", *words, "--quiet-seconds", "1", "-o", "json")
-    assert code == 0, printed
-    found: dict[str, Any] = json.loads(printed)
-    return found
+    return report_of("flow", verb, "mm2", *words, "--quiet-seconds", "1")
 
 
 def goes_on(found: dict[str, Any], topic: str) -> dict[int, int]:
@@ -133,18 +122,13 @@ def test_each_goes_on_where_the_other_stopped(tmp_path: Path, wait_until: WaitUn
                     wait_until(copied_more)
                 assert not_lower(answers(), said)
                 before = {n: len(found) for n, found in read(spec(west), copy).items()}
-                code, printed = headrace("flow", "import", "mm2", "-f", str(file))
+                # Brokers first have to notice that the killed worker has left its group.
+                code, printed = wait_until(
+                    lambda: headrace("flow", "import", "mm2", "-f", str(file)),
+                    until=lambda said: "has members" not in said[1],
+                )
                 assert (code, "--again" in printed) == (3, True), printed
-                imported = ("-f", str(file), "--again")
-                dry_run = (
-                    "flow",
-                    "import",
-                    "mm2",
-                    *imported,
-                    "--dry-run",
-                )  # its worker is missed first
-                wait_until(lambda: headrace(*dry_run)[0] == 0)
-                done_again = mm2("import", *imported)
+                done_again = mm2("import", "-f", str(file), "--again")
                 again = goes_on(done_again, topic)
             doubled = sum(before[n] - again[n] for n in again)
             here = [one for one in done_again["partitions"] if one["topic"] == topic]

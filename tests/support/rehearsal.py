@@ -41,19 +41,35 @@ def flow(
     )
 
 
+def _ended(*words: str) -> "subprocess.CompletedProcess[str]":
+    command = [sys.executable, "-m", "headrace", *words]
+    return subprocess.run(command, capture_output=True, text=True, timeout=WITHIN_S, check=False)
+
+
 def headrace(*words: str) -> tuple[int, str]:
     """Run a command, and return its exit code and its output."""
-    command = [sys.executable, "-m", "headrace", *words]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=WITHIN_S, check=False)
+    done = _ended(*words)
     return done.returncode, done.stdout + done.stderr
+
+
+def report_of(*words: str) -> dict[str, Any]:
+    """Run a command that must succeed, and return its report in JSON, without its messages."""
+    done = _ended(*words, "-o", "json")
+    assert done.returncode == 0, done.stdout + done.stderr
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
 
 
 def fail_over(run: FlowRun, *options: str) -> dict[str, Any]:
     """Fail a running flow over, and return the command's report."""
-    code, printed = headrace("failover", run.name, "-o", "json", *options)
-    assert code == 0, printed
-    found: dict[str, Any] = json.loads(printed)
-    return found
+    return report_of("failover", run.name, *options)
+
+
+def checkpointed(run: FlowRun) -> int:
+    """Return the number of groups with an exact checkpoint for their committed offsets."""
+    done = _ended("flow", "groups", run.name, "-o", "json")
+    found = json.loads(done.stdout)["groups"] if done.returncode == 0 else []
+    return sum(one["lag"] == 0 and not one["note"] for one in found)
 
 
 def reverse(*flow: str) -> tuple[dict[str, Any], str]:
@@ -61,8 +77,7 @@ def reverse(*flow: str) -> tuple[dict[str, Any], str]:
 
     ``flow`` is its name, or ``-f`` and the file of its manifest.
     """
-    command = [sys.executable, "-m", "headrace", "flow", "reverse", *flow]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=WITHIN_S, check=False)
+    done = _ended("flow", "reverse", *flow)
     assert done.returncode == 0, done.stderr
     return yaml.safe_load(done.stdout), done.stderr
 
