@@ -138,10 +138,9 @@ types: $(INSTALLED)
 	$(call stage,Types)
 	$(BIN)/mypy
 
-format: $(INSTALLED)  ## format the code, and shorten the list of files to rewrite in plain English
+format: $(INSTALLED)  ## format the code
 	$(BIN)/ruff check --fix-only .
 	$(BIN)/ruff format .
-	@$(PROSE) --lower
 
 docs: $(INSTALLED)  ## the documentation as a site, in dist/site; fails at a link that leads nowhere
 	$(call stage,Pages and their links)

@@ -218,7 +218,7 @@ def password_rules(without: str, within: str, required: str, excluded: str) -> I
 
 
 class Authentication(Model):
-    """How a client authenticates (SASL)."""
+    """Authentication of a client (SASL)."""
 
     type: AuthenticationType
     """SASL mechanism."""

@@ -33,7 +33,7 @@ _OF_BEARER = "is used with type: Bearer only"
 
 
 class RegistryAuthentication(Model):
-    """How headrace authenticates to the registry."""
+    """Authentication of headrace to the registry."""
 
     type: RegistryAuthenticationType
     """Authentication scheme: user name and password (Basic), or a token (Bearer)."""
