@@ -2,11 +2,12 @@
 
 import argparse
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from prose import commits
 from prose.repository import ROOT, found_in, paths
+from prose.rules import Finding
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -30,14 +31,18 @@ def check() -> tuple[list[str], list[str]]:
     """Return the problems of the repository's prose and notes for the reader."""
     found = found_in(paths())
     problems, note = commits.checked()
-    problems += [f"{path}:{one}" for path, findings in found.items() for one in findings]
+    problems += _lines(found)
     return problems, [f"prose: {len(found)} files", *([note] if note else [])]
 
 
 def _list(chosen: list[str]) -> int:
-    findings = found_in(chosen)
-    _print(f"{path}:{one}" for path, found in findings.items() for one in found)
-    return 1 if any(findings.values()) else 0
+    lines = _lines(found_in(chosen))
+    _print(lines)
+    return 1 if lines else 0
+
+
+def _lines(found: Mapping[str, Sequence[Finding]]) -> list[str]:
+    return [f"{path}:{one}" for path, findings in found.items() for one in findings]
 
 
 def _print(lines: Iterable[str]) -> None:
