@@ -287,7 +287,8 @@ class _Comparison:
     def _scales(self) -> dict[str, Scale]:
         """Return the time intervals that define the blocks of each topic.
 
-        They are computed from the timestamps at the ends of the source's partitions.
+        They are computed from the timestamps at the ends of the source's partitions. A topic with
+        one block needs no timestamps.
         """
         side = self.ranges.source
         sizes: Counter[str] = Counter()
@@ -295,15 +296,17 @@ class _Comparison:
             sizes[at.topic] = max(sizes[at.topic], side.end[at] - start)
         lanes = max(1, len(side.start) if self.ordered else len(self.topics))
         most = max(1, _MAX_BLOCKS // lanes)
+        blocks = {topic: max(1, min(size // _BLOCK, most)) for topic, size in sizes.items()}
+        divided = {at: start for at, start in side.start.items() if blocks[at.topic] > 1}
         known: dict[str, tuple[int, int]] = {}
-        if side.start:
+        if divided:
             starts = {
                 at: (start, min(start + _EDGE, max(start, side.end[at])))
-                for at, start in side.start.items()
+                for at, start in divided.items()
             }
             ends = {
                 at: (max(start, side.end[at] - _EDGE), max(start, side.end[at]))
-                for at, start in side.start.items()
+                for at, start in divided.items()
             }
             first, last = (
                 records.read(self.spark, side.cluster, side.range(edge), frozenset(), side.changes)
@@ -313,7 +316,7 @@ class _Comparison:
         return {
             topic.source: records.scale_of(
                 *known.get(topic.source, (0, _DAY_MS)),
-                max(1, min(sizes[topic.source] // _BLOCK, most)),
+                blocks.get(topic.source, 1),
                 is_stamped=topic.source in self.ranges.stamped,
             )
             for topic in self.topics

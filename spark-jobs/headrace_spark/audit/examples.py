@@ -1,12 +1,13 @@
 """Examples of differences in the report: positions, hashes, and the content of records."""
 
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
+from operator import attrgetter
 
 from headrace.api import AuditExamples, ClusterAccess, TopicPartition
-from headrace.kafka import KafkaError, assign, make_consumer, translate
+from headrace.kafka import Consumer, KafkaError, assign, make_consumer, translate, unassign
 from headrace.mirror_test import (
     MAX_EXAMPLES,
     AuditDifference,
@@ -24,33 +25,54 @@ _FIELDS = {"key": "key", "value": "value", "headers": "headers", "timestamp": "t
 _ANSWER_S = 30.0
 """Time for a record to arrive, in seconds. Otherwise its content is not shown."""
 _POLL_S = 0.5
+_FETCH_MS = 10
+"""Time that a broker waits for more records, in ms. Each next offset waits for this request."""
+_NO_RECORD = (KafkaError._PARTITION_EOF, KafkaError._AUTO_OFFSET_RESET)
+"""Errors of a consumer at an offset that has no record."""
 
 Contents = Callable[[ClusterAccess, Sequence[Place]], Mapping[Place, ShownRecord]]
 
 
-def read_records(cluster: ClusterAccess, places: Sequence[Place]) -> Mapping[Place, ShownRecord]:
+def read_records(cluster: ClusterAccess, places: Iterable[Place]) -> dict[Place, ShownRecord]:
     """Return the content of records. Records that were deleted are left out."""
+    offsets: dict[TopicPartition, list[int]] = defaultdict(list)
+    for place in sorted(set(places), key=attrgetter("offset"), reverse=True):
+        offsets[TopicPartition(place.topic, place.partition)].append(place.offset)
     found: dict[Place, ShownRecord] = {}
-    if not places:
+    if not offsets:
         return found
-    with closing(make_consumer(cluster)) as consumer:
-        for place in sorted(set(places), key=str):
-            assign(consumer, [(TopicPartition(place.topic, place.partition), place.offset)])
-            deadline = time.monotonic() + _ANSWER_S
-            while time.monotonic() < deadline:
-                message = consumer.poll(_POLL_S)
-                if message is None:
-                    continue
-                if (error := message.error()) is not None:
-                    if error.code() in (KafkaError._PARTITION_EOF, KafkaError._AUTO_OFFSET_RESET):
-                        break
-                    raise translate(error, "read the examples of an audit")
-                if message.offset() == place.offset:
-                    found[place] = ShownRecord(
-                        key=ShownBytes.of(message.key()), value=ShownBytes.of(message.value())
-                    )
-                break
+    with closing(make_consumer(cluster, {"fetch.wait.max.ms": _FETCH_MS})) as consumer:
+        while offsets:
+            # All partitions at once: a consumer waits up to a second for a topic that is new to it.
+            found |= _one_of_each(consumer, {at: left.pop() for at, left in offsets.items()})
+            offsets = {at: left for at, left in offsets.items() if left}
     return found
+
+
+def _one_of_each(
+    consumer: Consumer, offsets: dict[TopicPartition, int]
+) -> Iterator[tuple[Place, ShownRecord]]:
+    """Yield the records at these offsets that still exist."""
+    assign(consumer, offsets.items())
+    deadline = time.monotonic() + _ANSWER_S
+    while offsets and time.monotonic() < deadline:
+        message = consumer.poll(_POLL_S)
+        if message is None:
+            continue
+        error = message.error()
+        if error and error.code() not in _NO_RECORD:
+            raise translate(error, "read the examples of an audit")
+        at = TopicPartition(str(message.topic()), message.partition() or 0)
+        if at not in offsets:
+            continue
+        unassign(consumer, [at])
+        # If the record was deleted, a later one arrives.
+        if error is None and message.offset() == offsets[at]:
+            shown = ShownRecord(
+                key=ShownBytes.of(message.key()), value=ShownBytes.of(message.value())
+            )
+            yield Place(topic=at.topic, partition=at.partition, offset=offsets[at]), shown
+        del offsets[at]
 
 
 def examples(
