@@ -26,11 +26,10 @@ log = get_logger(__name__)
 
 WATCHED = (FLOW, TASK, *CHILDREN, POD, LEASE)
 WATCHED_OF_TESTS = (MIRROR_TEST, JOB, CONFIG_MAP)
-_RETRY_S = 3.0
 _PASSING_ROUNDS = 5
 """Maximum number of rounds in which temporary errors are retried.
 
-With ``_RETRY_S``, they take 15 s, which is the start time of an API server.
+With a round each 3 s, they take 15 s, which is the start time of an API server.
 """
 
 
@@ -39,7 +38,7 @@ async def wait_for_flows(
     scopes: Sequence[str | None],
     *,
     with_tests: bool,
-    retry_s: float = _RETRY_S,
+    retry_s: float,
 ) -> list[Kind]:
     """Wait until flows can be watched, and log missing definitions and permissions.
 
@@ -77,7 +76,7 @@ async def _wait_for_flows(
 
 
 async def wait_until_served(
-    client: Client, namespace: str | None, kind: Kind, retry_s: float = _RETRY_S
+    client: Client, namespace: str | None, kind: Kind, retry_s: float
 ) -> None:
     """Wait until the API server serves a kind."""
     while True:

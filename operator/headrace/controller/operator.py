@@ -30,9 +30,6 @@ from headrace.telemetry.serving import serve
 
 log = get_logger(__name__)
 
-_RESTART_S = 3.0
-"""Time before ended watches begin again, in seconds."""
-
 
 async def run_operator(options: OperatorOptions) -> None:
     """Run the operator until the process receives TERM or INT.
@@ -65,7 +62,7 @@ async def _run_as_candidate(
     async def lead() -> None:
         while await _watch_and_reconcile(client, options, metrics):
             _cancel_on_signals(running)  # kopf has replaced the signal handlers
-            await asyncio.sleep(_RESTART_S)
+            await asyncio.sleep(options.retry_s)
 
     running = asyncio.create_task(election.run(lead))
     _cancel_on_signals(running)
@@ -91,7 +88,9 @@ async def _watch_and_reconcile(
     was added. Drivers keep their units: nothing is decided before all lists are complete again.
     """
     events, settings = EventRecorder(client, options.identity), options.tests
-    missing = await wait_for_flows(client, options.scopes, with_tests=settings is not None)
+    missing = await wait_for_flows(
+        client, options.scopes, with_tests=settings is not None, retry_s=options.retry_s
+    )
     flows = FlowController(client, events, options, metrics.reconciles(FLOW.name))
     tests = None
     if settings is not None:
@@ -103,7 +102,7 @@ async def _watch_and_reconcile(
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(one.run()) for one in (flows, tests) if one]
             if missing:
-                await wait_until_served(client, options.scopes[0], missing[0])
+                await wait_until_served(client, options.scopes[0], missing[0], options.retry_s)
                 for task in tasks:
                     task.cancel()
 

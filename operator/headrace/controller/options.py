@@ -35,6 +35,8 @@ class OperatorOptions:
 
     If None, tests are ignored and no permissions on them are needed.
     """
+    retry_s: float = 3.0
+    """Time before failed lists and ended watches begin again, in seconds."""
 
     @property
     def scopes(self) -> tuple[str | None, ...]:

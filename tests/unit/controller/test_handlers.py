@@ -53,6 +53,7 @@ OPTIONS = OperatorOptions(
     flows=FlowSettings("headrace:1"),
     max_concurrent_rollouts=0,
     tests=None,
+    retry_s=0.05,
 )
 NEVER_S = 1e6
 
