@@ -45,7 +45,7 @@ check: $(INSTALLED)  ## lint, types, links of the pages, unit and property tests
 	$(MAKE) --no-print-directory style docs; others=$$?; \
 	wait $$types; types=$$?; cat $(VENV)/types.txt; exit $$((others | types))
 	$(call stage,Unit and property tests: they need no cluster)
-	$(PYTEST) --numprocesses 2 -m "not long" tests/unit tests/property
+	$(PYTEST) --numprocesses $(WORKERS) -m "not long" tests/unit tests/property
 
 test: check  ## check, then one test of each feature on real brokers and a real API server
 	$(call stage,One test of each feature of docs/tested-features.md on real brokers and a real API server)
@@ -56,7 +56,7 @@ test-rest: $(INSTALLED)  ## the tests that make test and make e2e leave out; LON
 	$(SIDE_BY_SIDE) $(MARKED) --tier rest tests/property tests/chart tests/integration --ignore=$(MONITORING)
 ifdef LONG
 	$(call stage,Property tests again with eight times as many examples)
-	$(PYTEST) --numprocesses 2 --hypothesis-profile thorough -m "hypothesis and not long" tests/unit tests/property
+	$(PYTEST) --numprocesses $(WORKERS) --hypothesis-profile thorough -m "hypothesis and not long" tests/unit tests/property
 endif
 
 test-all: test test-rest e2e  ## every test but soak and benchmarks, also in a real cluster; LONG=1 adds the long ones

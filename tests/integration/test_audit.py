@@ -273,17 +273,19 @@ def _check_evidence(folder: Path, result: Result) -> None:
     assert ranges["absent"] == (((0, half), (0, half)), ())
 
 
+def audit_of(name: str, folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    """Run ``headrace audit`` in a folder."""
+    command = [sys.executable, "-m", "headrace", "audit", name, *options]
+    return subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder)
+
+
 def test_a_running_flow_is_audited(
     east: SandboxCluster, west: SandboxCluster, tmp_path: Path, wait_until: WaitUntil
 ) -> None:
     name = unique("audited")
     make_topic(spec(east), name, PARTITIONS)
     produce(spec(east), name, log())
-
-    def audit(*options: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "headrace", "audit", name, *options]
-        return subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
-
+    audit = partial(audit_of, name, tmp_path)
     with FlowRun(tmp_path, [flow_manifest(name, east, west, name)]) as flow:
         wait_until(flow.ready)
         found = audit("--report", "report", "--junit", "junit.xml")
@@ -301,11 +303,17 @@ def test_a_running_flow_is_audited(
         assert found.returncode == 2, found.stdout + found.stderr
         assert f"flow {name} is paused: records that it has not copied" in found.stderr
 
-    # The flow does not run here any more.
-    found = audit()
+
+def test_a_flow_of_another_machine_is_audited_by_its_manifest(
+    east: SandboxCluster, west: SandboxCluster, tmp_path: Path
+) -> None:
+    name = unique("elsewhere")
+    for cluster, topic in ((east, name), (west, f"east.{name}")):
+        write(cluster, topic, log(), {})
+    found = audit_of(name, tmp_path)
     assert found.returncode == 4, found.stdout + found.stderr
     (tmp_path / "flow.yaml").write_text(yaml.safe_dump(flow_manifest(name, east, west, name)))
-    found = audit("-f", "flow.yaml", "--report", "elsewhere", "--settle", "1")
+    found = audit_of(name, tmp_path, "-f", "flow.yaml", "--report", "report", "--settle", "1")
     assert found.returncode == 0, found.stdout + found.stderr
     assert f"all {RECORDS} records of 1 topic are on the target" in found.stdout
 

@@ -49,7 +49,7 @@ def test_from_up_to_down() -> None:
         assert "3 records written to orders on east." in written
         read = ("consume", "orders", "--cluster", "east", "--from-beginning")
         assert _headrace(*read, "--max-messages", "2").stdout == "one\ntwo\n"
-        assert _headrace(*read, "--timeout", "15").stdout == records
+        assert _headrace(*read, "--max-messages", "3").stdout == records
         short = _headrace(*read, "--max-messages", "4", "--timeout", "15", exit_code=Exit(2))
         assert "3 of 4 records came from orders on east" in short.stderr
         absent = _headrace("consume", "orders", "--timeout", "1")  # of west, where nothing mirrors

@@ -47,12 +47,12 @@ def test_producers_that_write_to_the_source_after_a_fail_over_are_named(
         assert "lag" not in run.status(), "nobody reads the source's records"
 
         # These records have timestamps of before the fail-over.
-        produce(spec(east), topic, numbered(10, [0]))
+        produce(spec(east), topic, numbered(10, [0]), {"enable.idempotence": "true"})
         transactional = produce_with(
             spec(east), topic, numbered(7, [1]), **{"transactional.id": f"{name}-tx"}
         )
         transactional.commit_transaction()
-        produce(spec(east), topic, numbered(5, [2]), {"enable.idempotence": "false"})
+        produce(spec(east), topic, numbered(5, [2]))
         wait_until(lambda: offsets(run), until=partial(eq, {0: 10, 1: 8, 2: 5}))
         writes = {one["partition"]: one for one in run.status()["sourceWrites"]}
         ids = {

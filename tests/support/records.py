@@ -47,6 +47,9 @@ _ONE_BATCH_MS = 5_000
 A flush does not wait for it.
 """
 
+_IN_ORDER = {"enable.idempotence": "false", "max.in.flight.requests.per.connection": "1"}
+"""Producer settings that keep the order of records, though a request is repeated."""
+
 _ANSWER_S = 30.0
 """Longest wait for an answer of a broker. Within ``wait_until``, another request follows."""
 
@@ -94,8 +97,11 @@ def produce(
     records: Iterable[Record],
     settings: Mapping[str, str] = {},
 ) -> None:
-    """Write these, and wait until all are acknowledged."""
-    producer = make_producer(cluster, settings)
+    """Write these, and wait until all are acknowledged.
+
+    The producer is not idempotent: an idempotent one first waits half a second for its id.
+    """
+    producer = make_producer(cluster, {**_IN_ORDER, **settings})
     failed = []
     for record in records:
         while len(producer) > 50_000:

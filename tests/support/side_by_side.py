@@ -21,15 +21,18 @@ ONE_WORKER = {"e2e", "spark"}
 FIRST = (
     "e2e",
     OWN_API_SERVER,
-    "integration/canary_secret",
-    "integration/security",
-    "integration/examples_on_kubernetes",
+    "integration/audit",
     "integration/mirror_test",
+    "integration/canary_secret",
+    "spark",
+    "integration/fail_over",
+    "integration/security",
+    "integration/chart",
+    "integration/examples_on_kubernetes",
     "integration/operator_drivers",
     "integration/flow",
     "integration/faults",
     "integration",
-    "spark",
 )
 """Groups, files and folders in the order in which they start: what takes longest is not to end
 last. The others follow."""
