@@ -15,16 +15,20 @@ if TYPE_CHECKING:
 OWN_API_SERVER = "own_api_server"
 """The fixture whose tests run in one worker."""
 
-ONE_WORKER = {"e2e", "spark"}
+SPARK = "spark"
+"""The group of the folder with the Spark session, and of ``SPARK_FILES``."""
+
+SPARK_FILES = {"integration/audit", "integration/mirror_test"}
+"""Files whose tests start Spark. Several JVMs that start at once are slower than one by one."""
+
+ONE_WORKER = {"e2e", SPARK}
 """Folders whose tests share a slow fixture: the cluster, a Spark session."""
 
 FIRST = (
     "e2e",
     OWN_API_SERVER,
-    "integration/audit",
-    "integration/mirror_test",
+    SPARK,
     "integration/canary_secret",
-    "spark",
     "integration/fail_over",
     "integration/security",
     "integration/chart",
@@ -45,6 +49,8 @@ def group(item: pytest.Item) -> str:
     """Return the group of tests that run one after another in a worker; empty for a lone test."""
     if OWN_API_SERVER in getattr(item, "fixturenames", ()):
         return OWN_API_SERVER
+    if _file(item) in SPARK_FILES:
+        return SPARK
     if _folder(item) in ONE_WORKER:
         return _folder(item)
     together = _folder(item) != "integration" or item.get_closest_marker("in_one_worker")
