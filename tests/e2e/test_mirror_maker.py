@@ -84,7 +84,7 @@ def mirror_maker(topics: str) -> tuple[Document, Document]:
         "imagePullPolicy": "Never",
         "command": [
             *("/opt/java/bin/java", "-Xmx256m", "-XX:TieredStopAtLevel=1"),
-            *("-cp", "/opt/kafka/jars/*"),
+            *("-cp", "/opt/mirror-maker/jars/*"),
             *("org.apache.kafka.connect.mirror.MirrorMaker", f"{FOLDER}/mirror.properties"),
         ],
         "securityContext": RESTRICTED,
