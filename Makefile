@@ -30,7 +30,8 @@ demo: preflight $(INSTALLED)  ## real Kafka brokers, a flow, a killed driver, a 
 
 # It builds a Prometheus, and takes three minutes: make e2e runs it.
 MONITORING := tests/integration/test_monitoring.py
-# Test processes, each with brokers of its own and one API server for all (tests/support/side_by_side.py).
+# Test processes. Where tests need them, each has its own brokers, and all share one API server
+# (tests/support/side_by_side.py).
 # WORKERS=0 runs one test after another.
 WORKERS := 4
 # LONG=1 adds the tests that are marked long to test-all and e2e.

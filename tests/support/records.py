@@ -48,7 +48,7 @@ A flush does not wait for it.
 """
 
 _IN_ORDER = {"enable.idempotence": "false", "max.in.flight.requests.per.connection": "1"}
-"""Producer settings that keep the order of records, though a request is repeated."""
+"""Producer settings that keep the order of records, also if a request is repeated."""
 
 _ANSWER_S = 30.0
 """Longest wait for an answer of a broker. Within ``wait_until``, another request follows."""

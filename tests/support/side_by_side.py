@@ -19,7 +19,7 @@ SPARK = "spark"
 """The group of the folder with the Spark session, and of ``SPARK_FILES``."""
 
 SPARK_FILES = {"integration/audit", "integration/mirror_test"}
-"""Files whose tests start Spark. Several JVMs that start at once are slower than one by one."""
+"""Files whose tests start Spark: a JVM that keeps two cores busy, so one at a time."""
 
 ONE_WORKER = {"e2e", SPARK}
 """Folders whose tests share a slow fixture: the cluster, a Spark session."""

@@ -29,7 +29,8 @@ WATCHED_OF_TESTS = (MIRROR_TEST, JOB, CONFIG_MAP)
 _PASSING_ROUNDS = 5
 """Maximum number of rounds in which temporary errors are retried.
 
-With a round each 3 s, they take 15 s, which is the start time of an API server.
+With the default of ``OperatorOptions.retry_s``, they take 15 s, which is the start time of an API
+server.
 """
 
 

@@ -26,7 +26,7 @@ _ANSWER_S = 30.0
 """Time for a record to arrive, in seconds. Otherwise its content is not shown."""
 _POLL_S = 0.5
 _FETCH_MS = 10
-"""Time that a broker waits for more records, in ms. Each next offset waits for this request."""
+"""Time that a broker waits for new records, in ms. The next request is sent only afterwards."""
 _NO_RECORD = (KafkaError._PARTITION_EOF, KafkaError._AUTO_OFFSET_RESET)
 """Errors of a consumer at an offset that has no record."""
 
