@@ -12,7 +12,6 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
-from queue import Empty, SimpleQueue
 from typing import Any, NamedTuple
 
 from confluent_kafka import KafkaError
@@ -71,6 +70,13 @@ class _Record(NamedTuple):
         return len(self.key or b"") + len(self.value or b"")
 
 
+class Report(NamedTuple):
+    """Outcome of one record."""
+
+    on_delivery: OnDelivery | None
+    error: KafkaError | None
+
+
 class _Sent(NamedTuple):
     """Batch that is sent again until the broker answers."""
 
@@ -103,6 +109,31 @@ class _Queue:
         return records
 
 
+class DeliveryReports:
+    """Outcomes of records, from the loop's thread to all threads that poll. Thread-safe.
+
+    ``queue.SimpleQueue`` would not do. Until Python 3.12, its ``get`` may ignore the timeout if
+    another thread takes the item that has ended the wait.
+    """
+
+    def __init__(self) -> None:
+        self._reports: deque[Report] = deque()
+        self._arrived = threading.Condition()
+
+    def put(self, report: Report) -> None:
+        """Add a report."""
+        with self._arrived:
+            self._reports.append(report)
+            self._arrived.notify()
+
+    def take(self, timeout_s: float) -> Report | None:
+        """Remove and return the oldest report, or None if none arrives within ``timeout_s``."""
+        with self._arrived:
+            if not self._arrived.wait_for(lambda: self._reports, timeout_s):
+                return None
+            return self._reports.popleft()
+
+
 class RecordProducer:
     """Idempotent producer. Thread-safe.
 
@@ -119,7 +150,7 @@ class RecordProducer:
         distributed. All other settings of librdkafka have no effect.
         """
         self._spread = (settings or {}).get("partitioner") == "murmur2_random"
-        self._reports: SimpleQueue[tuple[OnDelivery | None, KafkaError | None]] = SimpleQueue()
+        self._reports = DeliveryReports()
         self._unreported = 0
         self._counting = threading.Lock()
         self._loop = _shared_loop()
@@ -160,22 +191,15 @@ class RecordProducer:
     def poll(self, timeout_s: float = 0.0) -> int:
         """Report outcomes, and wait up to ``timeout_s`` for the first. Return their number."""
         count = 0
-        while True:
-            try:
-                on_delivery, error = (
-                    self._reports.get(timeout=timeout_s)
-                    if timeout_s > 0 and not count
-                    else self._reports.get_nowait()
-                )
-            except Empty:
-                return count
+        while (report := self._reports.take(0.0 if count else timeout_s)) is not None:
             count += 1
             try:
-                if on_delivery is not None:
-                    on_delivery(error, None)
+                if report.on_delivery is not None:
+                    report.on_delivery(report.error, None)
             finally:
                 with self._counting:
                     self._unreported -= 1
+        return count
 
     def flush(self, timeout_s: float) -> int:
         """Wait up to ``timeout_s`` for all outcomes. Return the number of missing ones."""
@@ -189,13 +213,12 @@ class RecordProducer:
         self._loop.call_from_thread(self._sender.purge)
 
 
-Report = Callable[[tuple[OnDelivery | None, KafkaError | None]], None]
-
-
 class _Sender:
     """Sends records. Use it in the loop's thread."""
 
-    def __init__(self, loop: EventLoop, access: ClusterAccess, report: Report) -> None:
+    def __init__(
+        self, loop: EventLoop, access: ClusterAccess, report: Callable[[Report], None]
+    ) -> None:
         self._loop, self._access, self._report_one = loop, access, report
         self._renewal = Renewal(access)
         self._cluster = ClusterClient(loop, access)
@@ -233,7 +256,7 @@ class _Sender:
 
     def _report(self, records: Sequence[_Record], error: KafkaError | None = None) -> None:
         for record in records:
-            self._report_one((record.on_delivery, error))
+            self._report_one(Report(record.on_delivery, error))
 
     async def _place(self, topic: str) -> None:
         """Choose the partitions of records once the topic is known, in their order."""

@@ -1,5 +1,8 @@
 """Producer of single records on connections whose cluster id is compared."""
 
+import sys
+import threading
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -12,7 +15,7 @@ from support.fake_kafka import FakeCluster, FakeKafka
 from support.wire_kafka import METADATA, PRODUCE, WireCluster
 
 from headrace.kafka.clients import partition_of
-from headrace.kafka.record_producer import RecordProducer
+from headrace.kafka.record_producer import DeliveryReports, RecordProducer, Report
 
 WaitUntil = Callable[..., Any]
 TOPIC = "orders"
@@ -141,3 +144,22 @@ def test_nothing_is_sent_to_a_broker_of_another_cluster(
     producer.produce(TOPIC, b"b", b"key", 0)
     assert producer.flush(20) == 0
     assert brokers.values() == [b"b"]
+
+
+def test_a_wait_ends_although_another_thread_takes_the_report() -> None:
+    reports = DeliveryReports()
+    waiting = threading.Thread(target=reports.take, args=(0.1,), daemon=True)
+    interval_s = sys.getswitchinterval()
+    sys.setswitchinterval(1.0)  # the other thread continues when this one waits, and not before
+    try:
+        waiting.start()
+        time.sleep(0.05)
+        reports.put(Report(None, None))
+        assert reports.take(0) is not None
+        busy_until_s = time.monotonic() + 0.1
+        while time.monotonic() < busy_until_s:
+            pass
+    finally:
+        sys.setswitchinterval(interval_s)
+    waiting.join(10)
+    assert not waiting.is_alive()
