@@ -271,6 +271,10 @@ def _not_placed(facts: FlowFacts) -> Readiness | None:
     )
 
 
+def _others(tasks: Sequence[ReplicationTask]) -> str:
+    return f" (and {len(tasks) - 1} more)" if len(tasks) > 1 else ""
+
+
 def _task_failed(facts: FlowFacts) -> Readiness | None:
     failed = [task for task in facts.tasks if task.status.phase is TaskPhase.FAILED]
     if not failed:
@@ -279,10 +283,8 @@ def _task_failed(facts: FlowFacts) -> Readiness | None:
     error = first.status.last_error
     ready = find_condition(first.status.conditions, ConditionType.READY)
     reason = Reason.TASK_FAILED if ready is None else ready.reason
-    others = f" (and {len(failed) - 1} more)" if len(failed) > 1 else ""
-    message = (
-        f"{first.metadata.name} failed{others}: {error.message if error else 'no reason given'}"
-    )
+    why = error.message if error else "no reason given"
+    message = f"{first.metadata.name} failed{_others(failed)}: {why}"
     # A failed task is restarted. A failed connector waits for a change.
     make = Readiness.stalled if first.spec.type.is_connector else Readiness.reconciling
     return make(reason, message)
@@ -321,10 +323,11 @@ def _units_start(facts: FlowFacts) -> Readiness | None:
     waiting = [task for task in facts.tasks if task.status.phase not in _SETTLED]
     if not waiting:
         return None
-    errors = (f": {error.message}" for task in waiting if (error := task.status.last_error))
+    first = next((task for task in waiting if task.status.last_error), waiting[0])
+    error = first.status.last_error
+    why = f": {error.message}" if error else ""
     return Readiness.reconciling(
-        Reason.STARTING,
-        f"{len(waiting)} of {len(facts.tasks)} units do not run yet{next(errors, '')}",
+        Reason.STARTING, f"{first.metadata.name} does not run yet{_others(waiting)}{why}"
     )
 
 

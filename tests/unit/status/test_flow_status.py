@@ -204,6 +204,16 @@ def test_a_failed_task_makes_the_flow_not_ready_and_says_why() -> None:
     assert readiness(CONNECTOR, first, second)[2] == f"{name} failed (and 1 more): disk on fire"
 
 
+def test_a_unit_that_does_not_run_yet_is_named_and_one_with_an_error_first() -> None:
+    waiting = [unit(TaskType.SOURCE_TASK, TaskPhase.RESTORING, index) for index in (0, 1)]
+    message = "orders-sourcetask-0 does not run yet"
+    assert readiness(CONNECTOR, waiting[0]) == ("False", "Starting", message)
+    error = TaskError(reason="Retriable", message="no answer", time=NOW)
+    retrying = unit(TaskType.SOURCE_TASK, TaskPhase.RESTORING, 2, last_error=error)
+    message = "orders-sourcetask-2 does not run yet (and 2 more): no answer"
+    assert readiness(CONNECTOR, *waiting, retrying)[2] == message
+
+
 def test_a_failed_connector_stalls_the_flow() -> None:
     failed = unit(
         TaskType.SOURCE_CONNECTOR,
