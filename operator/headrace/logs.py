@@ -4,6 +4,7 @@ At the level INFO, the log of a flow usually fits on a screen. Bind the object o
 logger: ``log = get_logger(__name__).bind(flow="orders", task="orders-source-3")``.
 """
 
+import faulthandler
 import json
 import logging
 import os
@@ -27,6 +28,7 @@ for _name in _LEFT_OUT:
 
 LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
 FORMATS = ("logfmt", "json")
+_STDERR = 2
 _NUMBERS = {
     **{level.lower(): logging.getLevelNamesMapping()[level] for level in LEVELS},
     "exception": logging.ERROR,
@@ -135,8 +137,14 @@ def toggle_debug() -> str:
     return set_level(_Level.configured if _Level.now == "DEBUG" else "DEBUG")
 
 
-def follow_signal() -> None:
-    """Let the signal USR1 set the level DEBUG, and a second USR1 the configured level."""
+def follow_signals() -> None:
+    """Let USR1 set the level DEBUG, and a second USR1 the configured level.
+
+    QUIT prints the stacks of all threads, as it does in Java. So does an abort in a client library,
+    before the process ends.
+    """
+    faulthandler.enable(_STDERR)
+    faulthandler.register(signal.SIGQUIT, _STDERR)
     log = get_logger(__name__)
     signal.signal(signal.SIGUSR1, lambda *_: log.warning("log level", is_now=toggle_debug()))
 

@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -20,6 +21,9 @@ from headrace.sandbox import SandboxCluster
 
 _STOP_S = 60.0
 """Longest stop: 5 s for the drivers, and the ends of some interpreters."""
+
+_STACKS_S, _LINES = 1.0, 400
+"""After a failure: time in which drivers log their stacks, and number of printed lines."""
 
 ANSWER_S = 60.0
 """Longest wait for an answer of a run, which takes some milliseconds on an idle machine."""
@@ -84,7 +88,9 @@ class FlowRun:
     def __enter__(self) -> "FlowRun":
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, error: type[BaseException] | None, *_: object) -> None:
+        if error is not None:
+            self._explain()
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
             try:
@@ -92,6 +98,14 @@ class FlowRun:
             except subprocess.TimeoutExpired:
                 self.process.kill()
                 self.process.wait(WITHIN_S)
+
+    def _explain(self) -> None:
+        """Print the end of the log, and the stacks of all drivers' threads."""
+        with suppress(psutil.NoSuchProcess):
+            for driver in self.drivers():
+                driver.send_signal(signal.SIGQUIT)
+        time.sleep(_STACKS_S)
+        print(*self.output.splitlines()[-_LINES:], sep="\n")
 
     @property
     def output(self) -> str:

@@ -78,6 +78,17 @@ def test_the_level_changes_for_loggers_that_were_bound_before(stream: StringIO) 
     ]
 
 
+def test_quit_prints_the_stacks_of_all_threads_and_does_not_end_the_process() -> None:
+    program = (
+        "import os, signal; from headrace import logs; logs.follow_signals(); "
+        "os.kill(os.getpid(), signal.SIGQUIT); print('it lives')"
+    )
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout == "it lives\n"
+    assert 'File "<string>", line 1 in <module>' in done.stderr
+
+
 def test_level_and_format_are_overridden_and_given_back_while_loggers_live(
     stream: StringIO,
 ) -> None:

@@ -1,6 +1,5 @@
 """``headrace driver``: runs a driver process in a pod."""
 
-import faulthandler
 from pathlib import Path
 from typing import Any
 
@@ -51,7 +50,6 @@ from headrace.driver.pod import Pod, run_pod
 def command(*, log_format: str, **pod: Any) -> None:
     """Run the units that the operator assigns to this pod."""
     logs.configure(format=log_format)
-    logs.follow_signal()
-    faulthandler.enable(2)  # a client library that aborts then logs the stacks of all threads
+    logs.follow_signals()
     collect_regularly()
     run_pod(Pod(**pod))

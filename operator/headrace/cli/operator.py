@@ -199,7 +199,7 @@ def command(
     if bool(namespaces) is all_namespaces:
         raise click.UsageError("give one of --namespace NAME and --all-namespaces")
     logs.configure(format=log_format)
-    logs.follow_signal()
+    logs.follow_signals()
     drivers = _defaults("--driver-defaults", DriverDefaults, driver_defaults)
     options = OperatorOptions(
         identity=identity,

@@ -1,7 +1,6 @@
 """Driver process of ``headrace run``: main loop and garbage collection."""
 
 import ctypes
-import faulthandler
 import gc
 import json
 import os
@@ -101,8 +100,7 @@ def run_driver(settings: str, link: int) -> int:
     """
     start = DriverSettings.from_json(settings)
     logs.configure(format=start.log_format)
-    logs.follow_signal()
-    faulthandler.enable(2)  # a client library that aborts then logs the stacks of all threads
+    logs.follow_signals()
     _limit_memory()
     collect_regularly()
     with socket.socket(fileno=link) as line:
