@@ -15,6 +15,7 @@ from support.lanes import (
     run_until_caught_up,
 )
 from support.patience import WITHIN_S
+from support.preserved_topics import CLEANER
 from support.records import (
     Comparison,
     Load,
@@ -36,7 +37,6 @@ from headrace.sandbox import ClusterPlan, Sandbox, SandboxCluster
 
 pytestmark = pytest.mark.in_one_worker
 WaitUntil = Callable[..., Any]
-CLEANER = {"log.cleaner.backoff.ms": "100", "log.segment.delete.delay.ms": "100"}
 
 
 @pytest.fixture(scope="module")

@@ -23,6 +23,7 @@ from support.lanes import (
     run_until_caught_up,
 )
 from support.patience import WITHIN_S
+from support.preserved_topics import CLEANER
 from support.random_log import Expected, OpenTransactions, RandomLog, expected, stored, wire_client
 from support.records import (
     Record,
@@ -54,7 +55,6 @@ from headrace.sandbox import ClusterPlan, Sandbox, SandboxCluster
 pytestmark = pytest.mark.in_one_worker
 WaitUntil = Callable[..., Any]
 SEEDS = range(int(os.environ.get("HEADRACE_ORACLE_SEEDS", "3")))
-CLEANER = {"log.cleaner.backoff.ms": "100", "log.segment.delete.delay.ms": "100"}
 KEPT = {"retention.ms": "-1"}
 """Brokers delete by the records' timestamps, of which some are 0."""
 STAMPED = {**KEPT, "message.timestamp.type": "LogAppendTime"}

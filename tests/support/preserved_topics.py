@@ -10,8 +10,14 @@ from support.patience import WITHIN_S
 from headrace.api import ClusterAccess, TopicPartition
 from headrace.kafka import Admin, Position, assign, make_consumer
 
-CLEANER = {"log.cleaner.backoff.ms": "100", "log.segment.delete.delay.ms": "100"}
-"""Settings of a broker that compacts as soon as it can."""
+CLEANER = {"log.cleaner.backoff.ms": "100"}
+"""Settings of a broker that compacts as soon as it can.
+
+``log.segment.delete.delay.ms`` keeps its default, one minute. A broker flushes the segments that it
+rolls in the background. If the files of a compacted segment are deleted before that flush, the
+broker treats its disk as failed and halts (KAFKA-19571). A delay of 100 ms is too short on a busy
+machine.
+"""
 KEPT = {"retention.ms": "-1"}
 COMPACTED = {
     **KEPT, "cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.001",
