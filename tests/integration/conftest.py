@@ -87,17 +87,27 @@ def start_cluster(
 ) -> Iterator[Callable[..., SandboxCluster]]:
     """Yield ``start_cluster("three", brokers=3)``, which starts a cluster of this test's own.
 
-    Its arguments are the fields of a ClusterPlan.
+    Its arguments are the fields of a ClusterPlan. Afterwards, the ends of the logs of brokers that
+    have ended are printed. pytest shows them if the test has failed.
     """
+    clusters: list[SandboxCluster] = []
     with ExitStack() as running:
 
         def start(name: str, **plan: Any) -> SandboxCluster:
             home = tmp_path_factory.mktemp("sandboxes")
             plans = [ClusterPlan(name, **plan)]
-            return running.enter_context(Sandbox.start(name, plans, home=home)).cluster(name)
+            cluster = running.enter_context(Sandbox.start(name, plans, home=home)).cluster(name)
+            clusters.append(cluster)
+            return cluster
 
         yield start
+        ended = [one for cluster in clusters for one in cluster.brokers if one.process is None]
+        for broker in ended:
+            print(broker.log, *broker.log.read_text().splitlines()[-_LOG_LINES:], sep="\n")
 
+
+_LOG_LINES = 60
+"""Number of printed lines at the end of the log of a broker that has ended."""
 
 PROGRAMS: dict[str, list[Callable[[], object]]] = {
     "api_server": [cluster_binary],
