@@ -19,7 +19,7 @@ from pyspark.sql import SparkSession
 
 from headrace import logs
 from headrace.errors import GaveUp
-from headrace.mirror_test import Phase
+from headrace.mirror_test import Phase, compiler_options
 
 _OURS = {
     # An action that runs twice sends or counts records twice.
@@ -40,14 +40,24 @@ _OURS = {
 
 
 @contextmanager
-def session(job: str, run: str) -> Iterator[SparkSession]:
+def session(job: str, run: str, records: int | None = None) -> Iterator[SparkSession]:
     """Yield a Spark session for one job of a run.
 
-    Raise ``GaveUp`` if the JVM does not start, or if it ends.
+    Args:
+        job: Name of the job.
+        run: Name of the run.
+        records: Records of each cluster to compare, or None if their number is unknown. Small
+            comparisons run without the optimizing compiler, unless spark-submit started the JVM.
+
+    Raises:
+        GaveUp: The JVM did not start, or it ended.
     """
     builder = SparkSession.builder.appName(f"headrace-{job}-{run}")
     for name, value in _OURS.items():
         builder = builder.config(name, value)
+    if options := compiler_options(records):
+        # These options precede spark.driver.extraJavaOptions, which the environment sets.
+        builder = builder.config("spark.driver.defaultJavaOptions", options)
     try:
         spark = builder.getOrCreate()
     except (PySparkException, Py4JError, OSError) as error:

@@ -18,6 +18,7 @@ from headrace.mirror_test import (
     documents,
     latency,
     own_latency,
+    planned_messages,
     points,
 )
 from headrace_spark import job_documents, messages
@@ -135,8 +136,10 @@ def judged(
     """
     phases = Phases()
     with ExitStack() as ends:
-        early = ends.enter_context(session("verify", run.name)) if begin else None
+        early = None
         if begin:
+            planned = planned_messages(run.test)
+            early = ends.enter_context(session("verify", run.name, planned))
             wait_for_file(begin)
         manifest = job_documents.manifest(run, folder)
         comparison = _compared(run, manifest, phases, early)
@@ -208,7 +211,7 @@ def _compared(
             lambda count: event("waiting", sentinels=count),
         )
         with phases.timed("starting Spark"):
-            spark = early or ends.enter_context(session("verify", run.name))
+            spark = early or ends.enter_context(session("verify", run.name, manifest.records))
         with phases.timed("waiting for the end sentinels"):
             arrived.result()
             wait_for_all(run, manifest)

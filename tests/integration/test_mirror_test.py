@@ -362,6 +362,7 @@ def killed_while_it_reads(
 
         wait_until(said, until=lambda text: 'phase="reading the end offsets"' in text)
         (jvm,) = [c for c in psutil.Process(job.pid).children() if c.name() == "java"]
+        assert "-XX:TieredStopAtLevel=1" in jvm.cmdline()
         jvm.kill()
         job.wait(WITHIN_S)
         return subprocess.CompletedProcess(job.args, job.returncode, stderr=said())

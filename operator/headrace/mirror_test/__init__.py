@@ -84,8 +84,11 @@ from headrace.mirror_test.sequence import (
     JAVA_OPTIONS,
     Stage,
     assumed_per_second,
+    compiler_options,
     deadline_s,
+    java_options,
     local_slots,
+    planned_messages,
 )
 from headrace.mirror_test.shown_record import ShownBytes, ShownRecord
 
@@ -151,13 +154,16 @@ __all__ = [
     "bounded",
     "build_plan",
     "build_rehearsal",
+    "compiler_options",
     "count_group",
     "created_in",
     "deadline_s",
     "group_names",
+    "java_options",
     "latency",
     "local_slots",
     "own_latency",
+    "planned_messages",
     "points",
     "quantile",
     "read_plan",

@@ -192,6 +192,11 @@ class LoadManifest(Model):
         return sum(p.count for stream in self.streams for p in stream.partitions)
 
     @property
+    def records(self) -> int:
+        """Number of offsets that the source's topics received during the load."""
+        return sum(sum(t.end_offsets) - sum(t.start_offsets) for t in self.topics)
+
+    @property
     def adds_up(self) -> bool:
         """True if the partition counts of each stream equal its sent minus its failed messages."""
         return all(

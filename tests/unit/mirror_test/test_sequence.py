@@ -4,13 +4,28 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.manifests import mirror_test_of_another
 
-from headrace.mirror_test.sequence import Activity, RunState, Stage, StageState, Transition, advance
+from headrace.api import MirrorTest
+from headrace.mirror_test.sequence import (
+    Activity,
+    RunState,
+    Stage,
+    StageState,
+    Transition,
+    advance,
+    compiler_options,
+    java_options,
+    planned_messages,
+)
 
 DOCS = Path(__file__).parents[3] / "docs" / "mirror-tests-on-kubernetes.md"
 RUNS, READY, ENDED = StageState(age_s=1), StageState(age_s=1, ready=True), StageState(ended_s=0)
 BEFORE = {Stage.PROBE: READY}
 WITH_CHAOS = BEFORE | {Stage.CHAOS: READY}
+
+
+QUICK = "-XX:TieredStopAtLevel=1"
 
 
 def at(stages: dict[Stage, StageState], **facts: Any) -> Transition:
@@ -121,3 +136,37 @@ def test_the_docs_have_every_state_with_its_phase() -> None:
     assert [(state.name, state.phase.value) for state in Activity] == [
         state for state in states if state[0] in Activity.__members__
     ]
+
+
+def test_only_small_comparisons_run_without_the_optimizing_compiler() -> None:
+    assert compiler_options(10_000) == QUICK
+    assert compiler_options(1_000_000) == ""
+    assert compiler_options(None) == ""
+
+
+@pytest.mark.parametrize(
+    ("spec", "messages"),
+    [
+        ({"load": {"messages": 2_000}}, 2_000),
+        ({"load": {}}, 1_000_000),
+        ({"load": {"topics": 2, "durationSeconds": 60, "messagesPerSecond": 10}}, 1_200),
+        ({"load": {"durationSeconds": 60}}, None),
+        ({"load": {"durationSeconds": 0, "messagesPerSecond": 10}}, None),
+        ({"audit": {"topics": ["orders"]}}, None),
+    ],
+)
+def test_messages_are_planned_by_a_number_or_by_duration_and_rate(
+    spec: dict[str, Any], messages: int | None
+) -> None:
+    assert planned_messages(mirror_test(**spec)) == messages
+
+
+def test_jobs_of_a_cluster_start_the_verifier_with_the_compiler_for_the_planned_messages() -> None:
+    small, large = (mirror_test(load={"messages": n}) for n in (2_000, 2_000_000))
+    assert QUICK in java_options(small, Stage.VERIFY).split()
+    assert QUICK not in java_options(large, Stage.VERIFY).split()
+    assert QUICK in java_options(large, Stage.PRODUCE).split()
+
+
+def mirror_test(**spec: Any) -> MirrorTest:
+    return MirrorTest.model_validate(mirror_test_of_another("nightly", **spec))

@@ -102,3 +102,7 @@ def test_a_lost_range_is_said_with_cluster_topic_and_offset(
     clusters[alias].logs = logs
     with pytest.raises(GaveUp, match=f"{alias} has lost records of this test: {said}"):
         (comparison.of_source if alias == "east" else comparison.of_target)(RUN, MANIFEST)
+
+
+def test_manifest_has_all_offsets_that_the_source_received() -> None:
+    assert MANIFEST.records == 150

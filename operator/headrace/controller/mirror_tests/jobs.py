@@ -43,11 +43,11 @@ from headrace.controller.resources.deployment import (
 from headrace.k8s import Object
 from headrace.mirror_test import (
     HEAP_MIB,
-    JAVA_OPTIONS,
     Stage,
     build_plan,
     deadline_s,
     documents,
+    java_options,
     local_slots,
 )
 
@@ -133,7 +133,7 @@ def submit_arguments(run: TestRun, stage: Stage, template: str) -> list[str]:
         "--deploy-mode=client",
         f"--name={name}",
         f"--driver-memory={heap_mib}m",
-        f"--driver-java-options={JAVA_OPTIONS[stage]}",
+        f"--driver-java-options={java_options(test, stage)}",
         *(f"--conf={setting}={value}" for setting, value in settings.items()),
     ]
 
@@ -181,7 +181,7 @@ def _executor_settings(run: TestRun, stage: Stage, template: str) -> dict[str, s
         "spark.executor.cores": str(ceil(test.spec.load.producers / count)),
         "spark.executor.memory": f"{memory_mib - _PYTHON_MIB}m",
         "spark.executor.memoryOverhead": f"{_PYTHON_MIB}m",
-        "spark.executor.extraJavaOptions": JAVA_OPTIONS[stage],
+        "spark.executor.extraJavaOptions": java_options(test, stage),
         "spark.scheduler.minRegisteredResourcesRatio": "1.0",
         "spark.scheduler.maxRegisteredResourcesWaitingTime": f"{_EXECUTORS_TIMEOUT_S}s",
     }
