@@ -1,7 +1,7 @@
 """Comparison of both clusters in the offset ranges that ``ranges.fix`` returns."""
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 
 from pyspark.errors import PySparkException
@@ -103,12 +103,12 @@ def compare(
     spark: SparkSession,
     run: MirrorTestRun,
     topics: Sequence[AuditedTopic],
+    fixed: Ranges,
     phases: Phases,
-    on_wait: Callable[[], None],
     *,
     known: Mapping[SourcePartition, AuditedPartition] | None = None,
 ) -> Found:
-    """Compare the topics on both clusters.
+    """Compare the topics on both clusters, in the ranges that ``ranges.fix`` returned.
 
     Partitions in ``known`` are compared from their stored frontier on.
 
@@ -116,8 +116,6 @@ def compare(
     compared again. Raise ``GaveUp`` if a topic was replaced or truncated, or if retention deletes
     records in each attempt.
     """
-    with phases.timed("waiting until the target has caught up with the source"):
-        fixed = ranges.fix(run, topics, on_wait, known or {})
     audit = run.test.spec.audit
     assert audit is not None
     past = None

@@ -29,6 +29,7 @@ from headrace.mirror_test import (
     allowed_counts,
     audited_topics,
 )
+from headrace_spark.audit import ranges
 from headrace_spark.audit.comparing import Found, Totals, compare
 from headrace_spark.audit.differences import RecordDifference
 from headrace_spark.audit.examples import examples
@@ -74,11 +75,14 @@ def judged(run: MirrorTestRun, spark: SparkSession | None = None) -> Result:
     assert audit is not None
     frontier = read_frontier(run, source_id, topics) if audit.is_incremental else None
     known = frontier.known if frontier else None
+    with phases.timed("waiting until the target has caught up with the source"):
+        fixed = ranges.fix(run, topics, lambda: event("waiting"), known or {})
     began_s = time.monotonic()
-    with nullcontext(spark) if spark else session("audit", run.name) as used_spark:
+    started = nullcontext(spark) if spark else session("audit", run.name, fixed.records)
+    with started as used_spark:
         phases.add("starting Spark", time.monotonic() - began_s)
         event("reading")
-        found = compare(used_spark, run, topics, phases, lambda: event("waiting"), known=known)
+        found = compare(used_spark, run, topics, fixed, phases, known=known)
         used = spark_versions(used_spark)
     counts = counts_of(found)
     verdict, reasons, warnings = judge(run, topics, found, counts)

@@ -77,6 +77,21 @@ class Ranges:
     """Topics with a frontier that are compared from the first record, because a topic was created
     again."""
 
+    @property
+    def records(self) -> int:
+        """Largest number of records to read from a cluster.
+
+        If the audit continues an earlier one, all earlier records are included, because they may be
+        checked again.
+        """
+        return max(
+            sum(
+                max(0, end - (side.oldest if self.resumed else side.start)[at])
+                for at, end in side.end.items()
+            )
+            for side in (self.source, self.target)
+        )
+
 
 def fix(
     run: MirrorTestRun,

@@ -1,6 +1,6 @@
 """Ranges of a test's log, and the error if records of the test are lost."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 import pytest
@@ -12,6 +12,8 @@ from headrace.kafka import Position
 from headrace.mirror_test import MirrorTestRun
 from headrace.mirror_test.load import LoadedTopic, LoadManifest
 from headrace_spark import comparison, messages
+from headrace_spark.audit.frontier import AuditedPartition, SourcePartition
+from headrace_spark.audit.ranges import AuditedSide, Ranges
 
 RUN = MirrorTestRun(
     name="r1", test=MirrorTest.model_validate(mirror_test_of_another("t", load={"topics": 1}))
@@ -106,3 +108,32 @@ def test_a_lost_range_is_said_with_cluster_topic_and_offset(
 
 def test_manifest_has_all_offsets_that_the_source_received() -> None:
     assert MANIFEST.records == 150
+
+
+def test_audit_reads_the_records_of_the_larger_side() -> None:
+    assert audited_ranges().records == 60
+
+
+def test_audit_that_continues_may_read_earlier_records_again() -> None:
+    continued = AuditedPartition(
+        run="r0",
+        judged_ms=1,
+        source_topic_id="a",
+        target_topic_id="b",
+        source_offset=150,
+        target_offset=120,
+        is_stamped=False,
+    )
+    assert audited_ranges({("t-0", 0): continued}).records == 150
+
+
+def audited_ranges(resumed: Mapping[SourcePartition, AuditedPartition] | None = None) -> Ranges:
+    """Return ranges of 50 records on the source and of 60 records on the target."""
+
+    def side(cluster: ClusterAccess, name: str, oldest: int, start: int, end: int) -> AuditedSide:
+        at = TopicPartition(name, 0)
+        return AuditedSide(cluster, {name: "t-0"}, {}, {at: oldest}, {at: start}, {at: end})
+
+    source = side(RUN.source, "t-0", 50, 150, 200)
+    target = side(RUN.target, "east.t-0", 100, 120, 180)
+    return Ranges(source, target, {}, {}, frozenset(), resumed or {})
