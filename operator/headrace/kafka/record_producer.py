@@ -70,7 +70,7 @@ class _Record(NamedTuple):
         return len(self.key or b"") + len(self.value or b"")
 
 
-class Report(NamedTuple):
+class DeliveryReport(NamedTuple):
     """Outcome of one record."""
 
     on_delivery: OnDelivery | None
@@ -117,16 +117,16 @@ class DeliveryReports:
     """
 
     def __init__(self) -> None:
-        self._reports: deque[Report] = deque()
+        self._reports: deque[DeliveryReport] = deque()
         self._arrived = threading.Condition()
 
-    def put(self, report: Report) -> None:
+    def put(self, report: DeliveryReport) -> None:
         """Add a report."""
         with self._arrived:
             self._reports.append(report)
             self._arrived.notify()
 
-    def take(self, timeout_s: float) -> Report | None:
+    def take(self, timeout_s: float) -> DeliveryReport | None:
         """Remove and return the oldest report, or None if none arrives within ``timeout_s``."""
         with self._arrived:
             if not self._arrived.wait_for(lambda: self._reports, timeout_s):
@@ -217,7 +217,7 @@ class _Sender:
     """Sends records. Use it in the loop's thread."""
 
     def __init__(
-        self, loop: EventLoop, access: ClusterAccess, report: Callable[[Report], None]
+        self, loop: EventLoop, access: ClusterAccess, report: Callable[[DeliveryReport], None]
     ) -> None:
         self._loop, self._access, self._report_one = loop, access, report
         self._renewal = Renewal(access)
@@ -256,7 +256,7 @@ class _Sender:
 
     def _report(self, records: Sequence[_Record], error: KafkaError | None = None) -> None:
         for record in records:
-            self._report_one(Report(record.on_delivery, error))
+            self._report_one(DeliveryReport(record.on_delivery, error))
 
     async def _place(self, topic: str) -> None:
         """Choose the partitions of records once the topic is known, in their order."""

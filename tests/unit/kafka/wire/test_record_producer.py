@@ -15,7 +15,7 @@ from support.fake_kafka import FakeCluster, FakeKafka
 from support.wire_kafka import METADATA, PRODUCE, WireCluster
 
 from headrace.kafka.clients import partition_of
-from headrace.kafka.record_producer import DeliveryReports, RecordProducer, Report
+from headrace.kafka.record_producer import DeliveryReport, DeliveryReports, RecordProducer
 
 WaitUntil = Callable[..., Any]
 TOPIC = "orders"
@@ -154,7 +154,7 @@ def test_a_wait_ends_although_another_thread_takes_the_report() -> None:
     try:
         waiting.start()
         time.sleep(0.05)
-        reports.put(Report(None, None))
+        reports.put(DeliveryReport(None, None))
         assert reports.take(0) is not None
         busy_until_s = time.monotonic() + 0.1
         while time.monotonic() < busy_until_s:
