@@ -112,8 +112,8 @@ class _Queue:
 class DeliveryReports:
     """Outcomes of records, from the loop's thread to all threads that poll. Thread-safe.
 
-    ``queue.SimpleQueue`` would not do. Until Python 3.12, its ``get`` may ignore the timeout if
-    another thread takes the item that has ended the wait.
+    It replaces ``queue.SimpleQueue``. In Python 3.11 and 3.12, ``SimpleQueue.get`` may wait for
+    ever despite its timeout, if another thread takes the item that has ended the wait.
     """
 
     def __init__(self) -> None:

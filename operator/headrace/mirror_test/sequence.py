@@ -91,17 +91,15 @@ def java_options(test: MirrorTest, stage: Stage) -> str:
 def planned_messages(test: MirrorTest) -> int | None:
     """Return the planned number of messages of the load, or None if it is unknown.
 
-    Messages to topics that chaos adds are not included, and records that applications write to the
-    topics of the load are not included.
+    Messages to topics that chaos adds are not included. Nor are records that applications write to
+    the topics of the load.
     """
     load = test.spec.load
     if test.spec.audit is not None:
         return None
-    if load.messages is not None:
-        return load.messages
-    if load.is_endless or load.messages_per_second is None:
+    if load.messages is None and (load.is_endless or load.messages_per_second is None):
         return None
-    return (load.duration_seconds or 0) * assumed_per_second(load)
+    return assumed_messages(load)
 
 
 def local_slots(stage: Stage, producers: int) -> int:
@@ -111,6 +109,13 @@ def local_slots(stage: Stage, producers: int) -> int:
     producers, and each requires a slot as well.
     """
     return 2 if stage is Stage.VERIFY else producers
+
+
+def assumed_messages(load: Load) -> int:
+    """Return the number of messages. If the load has none, estimate it from its duration."""
+    if load.messages is not None:
+        return load.messages
+    return (load.duration_seconds or 0) * assumed_per_second(load)
 
 
 def assumed_per_second(load: Load) -> int:

@@ -6,7 +6,7 @@ Faults run in Jobs, which continue without the operator, because chaos may kill 
 from collections.abc import Iterable, Sequence
 from math import ceil
 
-from headrace.api import ChaosAction, ClusterSpec, Load
+from headrace.api import ChaosAction, ClusterSpec
 from headrace.controller.mirror_tests.run import (
     PLAN_FILE,
     REHEARSAL_FILE,
@@ -28,7 +28,7 @@ from headrace.controller.resources.deployment import (
     secrets_of,
 )
 from headrace.k8s import Object
-from headrace.mirror_test import Stage, assumed_per_second, build_rehearsal
+from headrace.mirror_test import Stage, assumed_messages, build_rehearsal
 
 _COMMANDS = {Stage.CHAOS: ("chaos", PLAN_FILE), Stage.REHEARSAL: ("rehearse", REHEARSAL_FILE)}
 _READY_FILE = f"{WRITABLE}/ready"
@@ -172,15 +172,8 @@ def build_rehearsal_pod(run: TestRun) -> Object:
 def _memory_mib(run: TestRun) -> int:
     groups = run.rehearsal.groups if run.rehearsal else 0
     record_bytes = _RECORD_BYTES + groups * _DELIVERED_BYTES
-    counted_mib = ceil(_records(run.test.spec.load) * record_bytes / (1 << 20))
+    counted_mib = ceil(assumed_messages(run.test.spec.load) * record_bytes / (1 << 20))
     return _PROCESSES_MIB + groups * _GROUP_MIB + counted_mib
-
-
-def _records(load: Load) -> int:
-    """Return the number of messages. If the load has none, estimate it from its duration."""
-    if load.messages is not None:
-        return load.messages
-    return (load.duration_seconds or 0) * assumed_per_second(load)
 
 
 _MAKE_EXECUTORS: Object = {
