@@ -111,7 +111,8 @@ _LOG_LINES = 60
 
 PROGRAMS: dict[str, list[Callable[[], object]]] = {
     "api_server": [cluster_binary],
-    "watched": [helm_binary, prometheus_binary],
+    "prometheus_program": [prometheus_binary],
+    "watched": [helm_binary],
 }
 """Programs that are built from Go modules, by the fixture that needs them."""
 
@@ -120,6 +121,12 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     needed = {name for item in session.items for name in getattr(item, "fixturenames", ())}
     for fixture in PROGRAMS.keys() & needed:
         build_programs(session, *PROGRAMS[fixture])
+
+
+@pytest.fixture(scope="session")
+def prometheus_program() -> Path:
+    """Return the file of Prometheus, which is built before the first test's time-out starts."""
+    return prometheus_binary()
 
 
 @pytest.fixture(scope="session", autouse=True)

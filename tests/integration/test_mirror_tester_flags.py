@@ -41,6 +41,7 @@ def started(job: str, folder: Path, *words: str) -> "subprocess.Popen[str]":
 
 
 @pytest.mark.long
+@pytest.mark.usefixtures("prometheus_program")
 def test_what_a_user_of_kafka_mirror_tester_types_gives_its_metrics_and_a_verdict(
     east: SandboxCluster, west: SandboxCluster, tmp_path: Path, wait_until: WaitUntil
 ) -> None:
