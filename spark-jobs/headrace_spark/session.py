@@ -6,11 +6,13 @@ in local mode and on a cluster.
 """
 
 import json
+import re
 import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from importlib.metadata import version
+from itertools import dropwhile, takewhile
 from platform import python_version
 
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
@@ -121,11 +123,30 @@ def say(sentence: str) -> None:
     sys.stderr.write(f"{logs.message(sentence)}\n")
 
 
+_TRACEBACK = "Traceback (most recent call last):\n"
+_OWN_ERROR = re.compile(r"^headrace[\w.]*: ")
+
+
 def spark_sentence(error: Exception) -> str:
-    """Return a message with the first lines of a Spark error, without its stack trace."""
+    """Return a message for a Spark error, without stack traces.
+
+    If Python code failed in a task, the message is that of its exception. Otherwise it consists of
+    the first lines of the error.
+    """
+    _, traceback, trace = str(error).rpartition(_TRACEBACK)
+    if traceback:
+        sentence = _OWN_ERROR.sub("", _python_error(trace))
+        return f"a Spark task failed: {sentence[:600]}"
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     sentence = " ".join(line for line in lines[:3] if not line.startswith("at "))
     return f"Spark failed: {sentence[:600]}"
+
+
+def _python_error(trace: str) -> str:
+    """Return the exception after the frames of a traceback, and before those of the JVM."""
+    after = dropwhile(lambda line: line.startswith(" "), trace.splitlines())
+    lines = takewhile(lambda line: not line.startswith(("\tat ", " SQLSTATE")), after)
+    return " ".join(" ".join(lines).split())
 
 
 log = logs.get_logger(__name__)

@@ -1,5 +1,6 @@
 """Each part fails once while a load runs; one verdict and one report cover all faults."""
 
+import json
 import re
 import signal
 import time
@@ -148,7 +149,7 @@ def all_is_there(test: MirrorTestInPods, recoveries: Recoveries, at_least: int) 
     status = test.status()
     counts = ", ".join(f"{count:,} {what}" for what, count in status.get("counts", {}).items())
     recoveries.verdict = f"{status['verdict']}: {counts}"
-    assert (status["verdict"], status["phase"]) == ("Passed", "Finished"), status
+    assert (status["verdict"], status["phase"]) == ("Passed", "Finished"), json.dumps(status)
     for fault in test.result()["faults"]:
         step = fault["step"]
         recoveries.add(f"{step['action']} {step['drivers'] or ''}", fault["recoverySeconds"])
