@@ -130,8 +130,8 @@ _OWN_ERROR = re.compile(r"^headrace[\w.]*: ")
 def spark_sentence(error: Exception) -> str:
     """Return a message for a Spark error, without stack traces.
 
-    If Python code failed in a task, the message is that of its exception. Otherwise it consists of
-    the first lines of the error.
+    If Python code failed in a task, the message contains its exception. Otherwise it contains the
+    first lines of the error.
     """
     _, traceback, trace = str(error).rpartition(_TRACEBACK)
     if traceback:
@@ -143,7 +143,7 @@ def spark_sentence(error: Exception) -> str:
 
 
 def _python_error(trace: str) -> str:
-    """Return the exception after the frames of a traceback, and before those of the JVM."""
+    """Return the exception after the frames of a traceback, without the JVM's stack trace."""
     after = dropwhile(lambda line: line.startswith(" "), trace.splitlines())
     lines = takewhile(lambda line: not line.startswith(("\tat ", " SQLSTATE")), after)
     return " ".join(" ".join(lines).split())

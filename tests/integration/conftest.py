@@ -112,7 +112,7 @@ _LOG_LINES = 60
 PROGRAMS: dict[str, list[Callable[[], object]]] = {
     "api_server": [cluster_binary],
     "prometheus_program": [prometheus_binary],
-    "watched": [helm_binary],
+    "helm_program": [helm_binary],
 }
 """Programs that are built from Go modules, by the fixture that needs them."""
 
@@ -127,6 +127,12 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 def prometheus_program() -> Path:
     """Return the file of Prometheus, which is built before the first test's time-out starts."""
     return prometheus_binary()
+
+
+@pytest.fixture(scope="session")
+def helm_program() -> Path:
+    """Return the file of Helm, which is built before the first test's time-out starts."""
+    return helm_binary()
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -12,6 +12,8 @@ from support.helm import render
 from support.manifests import Document
 from support.operators import ACCOUNT, Resources
 
+pytestmark = pytest.mark.usefixtures("helm_program")
+
 Wait = Callable[..., Any]
 DRY_RUN = "--dry-run=server"
 RIGHTS = {"ServiceAccount", "Role", "RoleBinding"}

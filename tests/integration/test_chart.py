@@ -12,6 +12,8 @@ from support.helm import CHART, REQUIRED, HelmError, helm, render
 from support.manifests import flow
 from support.operators import Resources
 
+pytestmark = pytest.mark.usefixtures("helm_program")
+
 Wait = Callable[..., Any]
 GOLDEN = Path(__file__).parents[1] / "chart" / "golden"
 OF_OTHERS = {"PodMonitor", "PrometheusRule"}

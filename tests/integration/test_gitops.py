@@ -15,6 +15,8 @@ import yaml
 from cluster.api_server import ApiServer
 from support.helm import CHART, render
 
+pytestmark = pytest.mark.usefixtures("helm_program")
+
 ROOT = Path(__file__).parents[2]
 BLOCKS = re.findall(r"```yaml\n(.*?)```", (ROOT / "docs" / "gitops.md").read_text(), re.DOTALL)
 Object = dict[str, Any]

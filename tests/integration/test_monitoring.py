@@ -26,7 +26,7 @@ from support.records import Load, Record, make_topic, numbered, produce, unique
 from headrace.control import control
 from headrace.sandbox import SandboxCluster
 
-pytestmark = pytest.mark.usefixtures("prometheus_program")
+pytestmark = pytest.mark.usefixtures("prometheus_program", "helm_program")
 Wait = Callable[..., Any]
 PARTITIONS = 3
 SMALL_BYTES = 2_000

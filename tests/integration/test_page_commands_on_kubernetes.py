@@ -24,6 +24,8 @@ from support.shared_api_server import CRDS
 
 from headrace.sandbox import SandboxCluster
 
+pytestmark = pytest.mark.usefixtures("helm_program")
+
 
 def _shell(api_server: ApiServer, folder: Path, namespace: str) -> PlainShell:
     """Return a shell whose kubectl has the permissions of an administrator."""
