@@ -10,7 +10,7 @@ from headrace.replication.translation import NEVER, Precision, Translated, Trans
 Action = tuple[str, int]
 ACTIONS = st.lists(
     st.tuples(
-        st.sampled_from(["copy"] * 6 + ["marker", "resume", "end", "retention"]),
+        st.sampled_from(["copy"] * 6 + ["marker", "resume", "end"]),
         st.integers(1, 6),
     ),
     max_size=30,
@@ -29,9 +29,9 @@ class Mirror:
 
     def __init__(self, begins: int, translation: Translation) -> None:
         self.begins, self.translation = begins, translation
-        self.next = self.reached = self.resumes_from = begins
+        self.next = self.reached = begins
         self.log: list[Copied] = []
-        self.start = self.end = 0
+        self.end = 0
 
     def act(self, holes: frozenset[int], action: Action) -> None:
         what, much = action
@@ -42,14 +42,9 @@ class Mirror:
             case "marker":
                 self.end += much
             case "resume":
-                self.next = max(self.resumes_from, self.next - 2 * much)
+                self.next = max(self.begins, self.next - 2 * much)
             case "end":
                 self.translation.target_ends(self.end)
-            case "retention" if self.next == self.reached:
-                self.start = min(self.end, self.start + 2 * much)
-                self.log = [copy for copy in self.log if copy.target >= self.start]
-                # A repeated record is never deleted already: there would be no order to keep.
-                self.resumes_from = self.log[0].source if self.log else self.next
 
     def _copy(self, holes: frozenset[int]) -> None:
         if self.next not in holes:
@@ -60,11 +55,6 @@ class Mirror:
         self.reached = max(self.reached, self.next)
         self.translation.passed(self.next)
 
-    def translate(self, committed: int) -> Translated | None:
-        """Translate a committed offset to one that is not before the start of the log."""
-        found = self.translation.translate(committed)
-        return found and found._replace(offset=max(found.offset, self.start))
-
     def best(self, committed: int) -> int:
         """Find the largest offset from which a reader receives all records in order.
 
@@ -72,9 +62,7 @@ class Mirror:
         """
         held = sorted({copy.source for copy in self.log if copy.source >= committed})
         return max(
-            begin
-            for begin in range(self.start, self.end + 1)
-            if self._first_received(begin, committed) == held
+            begin for begin in range(self.end + 1) if self._first_received(begin, committed) == held
         )
 
     def _first_received(self, begin: int, committed: int) -> list[int]:
@@ -97,16 +85,16 @@ def test_each_offset_is_that_of_the_very_next_record(mirror: Mirror) -> None:
     mirror.translation.target_ends(mirror.end)
     for committed in range(mirror.begins, mirror.reached + 1):
         expected = Translated(mirror.best(committed), Precision.EXACT)
-        assert mirror.translate(committed) == expected, committed
+        assert mirror.translation.translate(committed) == expected, committed
     ahead = Translated(mirror.end, Precision.AHEAD)
-    assert mirror.translate(mirror.reached + 1) == ahead
+    assert mirror.translation.translate(mirror.reached + 1) == ahead
 
 
 @given(st.integers(2, 5).flatmap(lambda limit: mirrors(max_ranges=limit)))
 def test_beyond_its_bound_it_never_skips_and_says_that_it_is_not_exact(mirror: Mirror) -> None:
     mirror.translation.target_ends(mirror.end)
     for committed in range(mirror.begins, mirror.reached + 1):
-        translated = mirror.translate(committed)
+        translated = mirror.translation.translate(committed)
         best = mirror.best(committed)
         assert translated is None or translated.offset <= best, committed
         if translated and translated.precision is Precision.EXACT:
