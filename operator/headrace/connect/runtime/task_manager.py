@@ -305,10 +305,20 @@ class TaskLoop:
     Each call takes effect in the loop's thread, in the order of the calls.
     """
 
-    def __init__(self, manager: TaskManager, name: str, beat: Callable[[], None]) -> None:
-        """Start the thread. ``beat`` is called in every iteration, to detect stalls."""
+    def __init__(
+        self,
+        manager: TaskManager,
+        name: str,
+        beat: Callable[[], None],
+        turn_timeout_s: float = _TURN_TIMEOUT_S,
+    ) -> None:
+        """Start the thread.
+
+        ``beat`` is called in every iteration, to detect stalls. An iteration that takes longer than
+        ``turn_timeout_s`` counts as hanging.
+        """
         self._manager = manager
-        self._beat = beat
+        self._beat, self._turn_timeout_s = beat, turn_timeout_s
         self._orders: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._wake = threading.Event()
         self._stopping = threading.Event()
@@ -319,7 +329,8 @@ class TaskLoop:
     @property
     def alive(self) -> bool:
         """Whether the thread runs and its current iteration is not hanging."""
-        return self._thread.is_alive() and time.monotonic() - self._turn_began_at < _TURN_TIMEOUT_S
+        turn_s = time.monotonic() - self._turn_began_at
+        return self._thread.is_alive() and turn_s < self._turn_timeout_s
 
     @property
     def tasks(self) -> Mapping[TaskId, Task]:

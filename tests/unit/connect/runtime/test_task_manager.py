@@ -13,7 +13,6 @@ from headrace.api import ReplicationTaskStatus, TaskPhase
 from headrace.api.partitions import TopicPartition
 from headrace.assign import TaskId
 from headrace.connect import Role, TaskManager
-from headrace.connect.runtime import task_manager
 from headrace.connect.runtime.lifecycle import check_transition
 from headrace.connect.runtime.ownership import Ownership
 from headrace.connect.runtime.task_manager import TaskLoop
@@ -337,7 +336,7 @@ def test_an_idle_loop_rests_between_its_turns_after_an_order() -> None:
     assert loop.stop(60)
 
 
-def test_a_loop_whose_turn_does_not_end_is_not_alive(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_loop_whose_turn_does_not_end_is_not_alive() -> None:
     hangs, turns = threading.Event(), threading.Semaphore(0)
     turn_may_end = threading.Event()
 
@@ -346,8 +345,7 @@ def test_a_loop_whose_turn_does_not_end_is_not_alive(monkeypatch: pytest.MonkeyP
         if hangs.is_set():
             turn_may_end.wait(60)
 
-    loop = TaskLoop(TaskManager(FakeTask), "the loop", beat=turn)
-    monkeypatch.setattr(task_manager, "_TURN_TIMEOUT_S", 0.5)
+    loop = TaskLoop(TaskManager(FakeTask), "the loop", beat=turn, turn_timeout_s=0.5)
     for _ in range(3):
         assert turns.acquire(timeout=60)
     wait_until(lambda: loop.alive)

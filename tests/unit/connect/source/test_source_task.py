@@ -599,23 +599,22 @@ def test_an_answer_that_comes_late_lets_the_copy_go_on_at_once(scene: Scene) -> 
     assert scene.copies() == [b"a", b"b"], "the next commit may be a second away"
 
 
-def test_progress_is_due_once_much_was_copied(
-    scene: Scene, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("headrace.connect.source.task_progress._MAX_BYTES", 10)
+def test_progress_is_due_once_much_was_copied(scene: Scene) -> None:
+    half = bytes(32 << 20)
+    scene.source.largest_bytes = scene.target.largest_bytes = 64 << 20
     scene.start()
     scene.settle()
-    scene.source.append("orders", b"123456")
+    scene.source.append("orders", half, half[len(b"keykey") + 1 :])
     scene.run_once()
     scene.run_once()
     assert not scene.task.commit_requested
     scene.source.append("orders", b"")
     scene.run_once()
     scene.run_once()
-    assert scene.task.commit_requested, "with their keys they have twelve bytes"
+    assert scene.task.commit_requested, "with their keys they have 64 MiB and two bytes"
     scene.hold_back(scene.context.progress.topic)
     scene.guard(scene.task.commit)
-    scene.source.append("orders", b"1234567", b"1234567")
+    scene.source.append("orders", half, half)
     scene.run_once()
     scene.run_once()
     assert not scene.task.commit_requested, "what was sent has no answer yet"

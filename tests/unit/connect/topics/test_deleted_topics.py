@@ -15,6 +15,8 @@ from headrace.errors import Fatal, Retriable
 from headrace.kafka import Topic
 from headrace.replication import Loss
 
+DAY_S = 86_400
+
 
 def two_copied_of_three(scene: Scene) -> None:
     """Copy two records of partition 0. A third record is seen, and the topic is deleted."""
@@ -154,23 +156,31 @@ def test_a_topic_that_may_not_be_described_any_more_is_not_deleted(
     assert scene.position() == 2
 
 
+def test_an_unresolved_loss_is_shown_for_longer_than_a_day(scene: Scene) -> None:
+    two_copied_of_three(scene)
+    deleted = gone(scene)
+    scene.clock.end_s = 2 * DAY_S
+    scene.clock.advance(DAY_S + 100)
+    discover(scene, deleted)
+    assert deleted.losses[P0].unresolved
+
+
 def test_an_accepted_loss_is_shown_for_a_day_and_stays_in_progress_until_a_reset(
-    scene: Scene, monkeypatch: pytest.MonkeyPatch
+    scene: Scene,
 ) -> None:
-    monkeypatch.setattr("headrace.connect.topics.losses._SHOWN_S", 300)
     two_copied_of_three(scene)
     deleted = gone(scene)
     scene.clock.advance(400)
     discover(scene, deleted)
     assert deleted.losses[P0].unresolved
     scene.change_spec(onDataLoss=OnDataLoss.CONTINUE)
-    monkeypatch.setattr("headrace.connect.topics.losses._SHOWN_S", 3000)
     discover(scene, deleted)
     assert deleted.losses[P0].action is LossAction.CONTINUED
     scene.change_spec(onDataLoss=OnDataLoss.FAIL)
     discover(scene, deleted)
     assert deleted.losses[P0].action is LossAction.CONTINUED
-    scene.clock.advance(3000)
+    scene.clock.end_s = 2 * DAY_S
+    scene.clock.advance(DAY_S)
     discover(scene, deleted)
     assert deleted.losses == {}
     assert [one.action for one in scene.stored(P0).losses] == [LossAction.CONTINUED]

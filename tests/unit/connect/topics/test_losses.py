@@ -13,6 +13,8 @@ from headrace.api import LossAction, LossCause, OnDataLoss, TaskPhase
 from headrace.api.partitions import TopicPartition
 from headrace.kafka import KafkaError
 
+DAY_S = 86_400
+
 
 def test_a_stored_position_above_the_end_of_the_log_is_lost_data(
     scene: Scene, scenes: Callable[..., Scene]
@@ -471,9 +473,8 @@ def test_a_loss_is_answered_by_policy(  # noqa: PLR0917
 
 
 def test_a_loss_that_was_answered_is_shown_for_a_while(
-    scenes: Callable[..., Scene], monkeypatch: pytest.MonkeyPatch
+    scenes: Callable[..., Scene],
 ) -> None:
-    monkeypatch.setattr("headrace.connect.topics.losses._SHOWN_S", 300)
     scene = scenes(P0)
     scene.change_spec(onDataLoss=OnDataLoss.CONTINUE)
     scene.source.append("orders", b"a")
@@ -484,6 +485,7 @@ def test_a_loss_that_was_answered_is_shown_for_a_while(
     scene.recover()
     scene.observe()
     assert scene.lost_data
-    scene.clock.advance(300)
+    scene.clock.end_s = 2 * DAY_S
+    scene.clock.advance(DAY_S)
     scene.observe()
     assert (scene.lost_data, scene.task.status.losses) == ("", ())
