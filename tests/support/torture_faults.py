@@ -89,8 +89,8 @@ class Faults:
     def _coordinator_killed(self, owner: str) -> None:
         with wire_client(spec(self._scene.target)) as client:
             data = Transactions(client, f"headrace-{self._scene.run.name}-source-task-0-data")
-            client.loop.wait(start(data.find()), WITHIN_S)
-            killed = self._scene.target.broker(data._coordinator)
+            coordinator = client.loop.wait(start(data.find()), WITHIN_S)
+        killed = self._scene.target.broker(coordinator)
         self._killed(killed, owner)
 
     def _killed(self, broker: BrokerProcess, owner: str) -> None:

@@ -91,18 +91,19 @@ class Transactions:
         self._id = TransactionalId(transactional_id)
         self._coordinator = -1
 
-    async def find(self, *, timeout_s: float = TIMEOUT_S) -> None:
-        """Wait until the coordinator is known. The transactional id itself is not checked."""
+    async def find(self, *, timeout_s: float = TIMEOUT_S) -> int:
+        """Return the node id of the coordinator, as soon as it is known.
+
+        The transactional id itself is not checked.
+        """
         loop, backoff = self._cluster.loop, Backoff(0.02, 1.0)
         deadline_s = loop.now_s() + timeout_s
         while True:
             try:
-                await self._find()
+                return await self._find()
             except HeadraceError as error:
                 if not _nothing_done(error) or loop.now_s() >= deadline_s:
                     raise
-            else:
-                return
             await loop.sleep(backoff.next_s())
 
     async def init_producer_id(
