@@ -8,11 +8,9 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-import pytest
 from support.patience import WITHIN_S
 
-from headrace.standalone import fleet
-from headrace.standalone.fleet import DriverProcess, Fleet, driver_server
+from headrace.standalone.fleet import DriverProcess, Fleet, RespawnTimes, driver_server
 
 
 class Recorder:
@@ -33,8 +31,13 @@ async def eventually(holds: Callable[[], object]) -> None:
 
 
 @asynccontextmanager
-async def running_fleet(log: Path | None = None) -> AsyncIterator[tuple[Fleet, Recorder]]:
-    """Yield a fleet of one driver, which has joined; ``log`` is the file of all drivers."""
+async def running_fleet(
+    log: Path | None = None, **options: Any
+) -> AsyncIterator[tuple[Fleet, Recorder]]:
+    """Yield a fleet of one driver, which has joined; ``log`` is the file of all drivers.
+
+    ``options`` are further arguments of the fleet.
+    """
     events = Recorder()
     fleet = Fleet(
         driver_server(),
@@ -44,6 +47,7 @@ async def running_fleet(log: Path | None = None) -> AsyncIterator[tuple[Fleet, R
         on_joined=events.joined.append,
         on_left=events.left.append,
         on_call=events.called,
+        **options,
     )
     await fleet.start()
     try:
@@ -71,14 +75,13 @@ def test_a_driver_that_froze_and_then_ended_is_lost_once_and_replaced() -> None:
     asyncio.run(scene())
 
 
-def test_a_driver_that_ran_for_long_is_replaced_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fleet, "_HEALTHY_S", 0.0)
-    monkeypatch.setattr(fleet, "_RESPAWN_DELAY_S", 3_600.0)
+def test_a_driver_that_ran_for_long_is_replaced_at_once() -> None:
+    respawn_times = RespawnTimes(delay_s=3_600.0, healthy_s=0.0)
 
     async def scene() -> None:
-        async with running_fleet() as (drivers, _):
-            drivers.ready()[0].kill()
-            await eventually(lambda: [driver.name for driver in drivers.ready()] == ["driver-2"])
+        async with running_fleet(respawn_times=respawn_times) as (fleet, _):
+            fleet.ready()[0].kill()
+            await eventually(lambda: [driver.name for driver in fleet.ready()] == ["driver-2"])
 
     asyncio.run(scene())
 

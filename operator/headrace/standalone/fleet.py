@@ -10,6 +10,7 @@ import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -104,10 +105,18 @@ class DriverProcess:
 log = get_logger(__name__)
 
 _LINE_LIMIT = 64 << 20
-_RESPAWN_DELAY_S = 1.0
-_MAX_RESPAWN_DELAY_S = 30.0
-_HEALTHY_S = 10.0
-"""Running time in seconds after which a driver that ends is replaced without delay."""
+
+
+@dataclass(frozen=True)
+class RespawnTimes:
+    """Times, in seconds, of the replacement of drivers that end."""
+
+    delay_s: float = 1.0
+    """Delay before the first replacement. It doubles with each driver that ends early."""
+    max_delay_s: float = 30.0
+    healthy_s: float = 10.0
+    """Running time after which a driver that ends is replaced without delay."""
+
 
 OnCall = Callable[[DriverProcess, str, Mapping[str, Any]], dict[str, Any]]
 
@@ -136,6 +145,7 @@ class Fleet:
         on_call: OnCall,
         log_format: str = "logfmt",
         racks: Sequence[str] = (),
+        respawn_times: RespawnTimes = RespawnTimes(),
     ) -> None:
         """Create a fleet without drivers. ``start`` starts them.
 
@@ -150,8 +160,9 @@ class Fleet:
             on_call: Answers a driver's calls.
             log_format: One of ``logs.FORMATS``.
             racks: Racks that are assigned to the drivers in turn.
+            respawn_times: Times of the replacement of drivers that end.
         """
-        self._server = server
+        self._server, self._respawn_times = server, respawn_times
         self._log_format = log_format
         self._in_rack = dict.fromkeys(racks, 0)
         """Number of drivers in each rack."""
@@ -246,7 +257,8 @@ class Fleet:
 
     async def _spawn_and_serve(self) -> None:
         """Start and serve a driver. Replace it when it ends, as long as the fleet needs it."""
-        backoff = Backoff(_RESPAWN_DELAY_S, _MAX_RESPAWN_DELAY_S, jitter=False)
+        times = self._respawn_times
+        backoff = Backoff(times.delay_s, times.max_delay_s, jitter=False)
         while not self._stopping:
             started = time.monotonic()
             self._starting += 1
@@ -259,7 +271,7 @@ class Fleet:
                 await self._serve(reader, driver)
             finally:
                 await self._ended(driver)
-            healthy = time.monotonic() - started > _HEALTHY_S
+            healthy = time.monotonic() - started > times.healthy_s
             if healthy:
                 backoff.reset()
             if driver.leaving:
