@@ -32,7 +32,8 @@ from headrace_spark.patient_admin import PatientAdmin
 from headrace_spark.records import OffsetRange
 from headrace_spark.session import Phases, now_ms, spark_versions
 
-_CHUNK = 1_000_000  # sequence numbers in one row, which take 8 MB when a task expands them
+CHUNK = 1_000_000
+"""Number of sequence numbers in one row. They take 8 MB when a task expands them."""
 
 
 def claims_frame(spark: SparkSession, manifest: LoadManifest) -> DataFrame:
@@ -60,11 +61,15 @@ def claimed(records: DataFrame, claims: DataFrame) -> DataFrame:
     )
 
 
-def acknowledged_frame(spark: SparkSession, manifest: LoadManifest) -> DataFrame:
-    """Return all acknowledged messages, with the columns ``topic``, ``producer`` and ``seq``."""
-    return _unfolded(
-        spark, ((s.topic, s.producer, r) for s in manifest.streams for r in _between(s))
-    )
+def acknowledged_frame(
+    spark: SparkSession, manifest: LoadManifest, chunk: int = CHUNK
+) -> DataFrame:
+    """Return all acknowledged messages, with the columns ``topic``, ``producer`` and ``seq``.
+
+    Spark expands at most ``chunk`` sequence numbers from one row.
+    """
+    ranges = ((s.topic, s.producer, r) for s in manifest.streams for r in acknowledged_ranges(s))
+    return _unfolded(spark, ranges, chunk)
 
 
 def sentinels_frame(spark: SparkSession, manifest: LoadManifest) -> DataFrame:
@@ -76,12 +81,14 @@ def sentinels_frame(spark: SparkSession, manifest: LoadManifest) -> DataFrame:
     return _unfolded(spark, ends)
 
 
-def refused_frame(spark: SparkSession, manifest: LoadManifest) -> DataFrame:
+def refused_frame(spark: SparkSession, manifest: LoadManifest, chunk: int = CHUNK) -> DataFrame:
     """Return all messages that were sent and not acknowledged.
 
-    The columns are ``topic``, ``producer`` and ``seq``.
+    The columns are ``topic``, ``producer`` and ``seq``. Spark expands at most ``chunk`` sequence
+    numbers from one row.
     """
-    return _unfolded(spark, ((s.topic, s.producer, r) for s in manifest.streams for r in s.failed))
+    ranges = ((s.topic, s.producer, r) for s in manifest.streams for r in s.failed)
+    return _unfolded(spark, ranges, chunk)
 
 
 def summaries_frame(spark: SparkSession, manifest: LoadManifest) -> DataFrame:
@@ -99,8 +106,8 @@ def summaries_frame(spark: SparkSession, manifest: LoadManifest) -> DataFrame:
     )
 
 
-def _between(stream: Stream) -> Iterator[tuple[int, int]]:
-    """Yield the ranges of a stream's sequence numbers between the failed ranges."""
+def acknowledged_ranges(stream: Stream) -> Iterator[tuple[int, int]]:
+    """Yield the first and last sequence numbers of a stream's acknowledged ranges, in order."""
     first = 0
     for failed_first, failed_last in stream.failed:
         if first < failed_first:
@@ -110,11 +117,15 @@ def _between(stream: Stream) -> Iterator[tuple[int, int]]:
         yield first, stream.sent - 1
 
 
-def _unfolded(spark: SparkSession, ranges: Iterable[tuple[str, str, tuple[int, int]]]) -> DataFrame:
+def _unfolded(
+    spark: SparkSession,
+    ranges: Iterable[tuple[str, str, tuple[int, int]]],
+    chunk: int = CHUNK,
+) -> DataFrame:
     chunks = [
-        (topic, producer, at, min(at + _CHUNK - 1, last))
+        (topic, producer, at, min(at + chunk - 1, last))
         for topic, producer, (first, last) in ranges
-        for at in range(first, last + 1, _CHUNK)
+        for at in range(first, last + 1, chunk)
     ]
     schema = "topic string, producer string, first bigint, last bigint"
     return spark.createDataFrame(chunks, schema).select(

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from headrace.mirror_test.load import Stream
 from headrace.mirror_test.result import quantile, two_digits
 from headrace_spark import messages
-from headrace_spark.comparison import _between
+from headrace_spark.comparison import acknowledged_ranges
 
 
 @given(st.integers(0, 10**9), st.integers(1, 200))
@@ -29,7 +29,9 @@ def test_ranges_hold_the_numbers_and_no_others(numbers: set[int]) -> None:
 def test_acknowledged_and_refused_are_all_that_was_sent(sent: int, failed: set[int]) -> None:
     failed = {n for n in failed if n < sent}
     stream = Stream(producer="p", topic="t", sent=sent, failed=tuple(messages.ranges(failed)))
-    acknowledged = [n for first, last in _between(stream) for n in range(first, last + 1)]
+    acknowledged = [
+        n for first, last in acknowledged_ranges(stream) for n in range(first, last + 1)
+    ]
     assert acknowledged == [n for n in range(sent) if n not in failed]
 
 

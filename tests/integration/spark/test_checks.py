@@ -513,17 +513,16 @@ def test_a_source_that_does_not_hold_what_was_acknowledged_is_told(spark: SparkS
     }
 
 
-def test_ranges_of_any_length_unfold_to_every_number_once(
-    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(comparison, "_CHUNK", 4)
+def test_ranges_of_any_length_unfold_to_every_number_once(spark: SparkSession) -> None:
     manifest = manifest_of([Case("", [], refused=((0, 0), (3, 8), (11, 11)))])
-    rows = comparison.acknowledged_frame(spark, manifest).where("producer = 'run-0-0'").collect()
+    acknowledged = comparison.acknowledged_frame(spark, manifest, chunk=4)
+    rows = acknowledged.where("producer = 'run-0-0'").collect()
     assert Counter((r.topic, r.seq) for r in rows) == {
         **{("/orders", seq): 1 for seq in (1, 2, 9, 10)},
         **{("/users", seq): 1 for seq in range(SENT)},
     }
     refused = {
-        (r.topic, r.producer, r.seq) for r in comparison.refused_frame(spark, manifest).collect()
+        (r.topic, r.producer, r.seq)
+        for r in comparison.refused_frame(spark, manifest, chunk=4).collect()
     }
     assert refused == {("/orders", "run-0-0", seq) for seq in (0, 3, 4, 5, 6, 7, 8, 11)}
