@@ -57,9 +57,10 @@ class Program:
         ``have_programs`` describes the build. Raises Fatal if the program cannot be built.
         """
         have_programs((self,), console)
-        return self._path(find_go())
+        return self.path(find_go())
 
-    def _path(self, go: Path) -> Path:
+    def path(self, go: Path) -> Path:
+        """Return the file of the program as this Go builds it; it may be absent."""
         key = sha256(version(go).encode() + " ".join(self.module.flags).encode())
         own = sorted((self.module.sources / self.package).glob("*.go"))
         for file in (*own, *map(self.module.sources.joinpath, ("go.mod", "go.sum"))):
@@ -78,7 +79,7 @@ def have_programs(programs: Iterable[Program], console: Console | None = None) -
     console = console or Console(stderr=True)
 
     def absent(module: Module) -> list[Program]:
-        return [one for one in wanted if one.module == module and not one._path(go).exists()]
+        return [one for one in wanted if one.module == module and not one.path(go).exists()]
 
     for module in dict.fromkeys(one.module for one in wanted):
         if absent(module):
@@ -111,7 +112,7 @@ def _build(go: Path, module: Module, programs: Sequence[Program], console: Conso
             *(programs, lambda count, _: report(f"{count} of {total} packages")),
         )
     for one in programs:
-        path = one._path(go)
+        path = one.path(go)
         path.parent.mkdir(parents=True, exist_ok=True)
         (scratch / one.name).rename(path)
     shutil.rmtree(scratch)
