@@ -34,6 +34,7 @@ from headrace.connect.source.source_connector import SourceConnector
 from headrace.connect.source.source_task import SourceTask
 from headrace.errors import HeadraceError, from_exception
 from headrace.logs import get_logger
+from headrace.timing import Clock
 
 _THREADS: dict[TaskType, Callable[..., ThreadedUnit]] = {
     TaskType.SOURCE_CONNECTOR: SourceConnector,
@@ -290,6 +291,8 @@ class Worker:
         driver: DriverIdentity,
         secrets: Path | None = None,
         listener: StatusListener = lambda id, phase: None,
+        *,
+        clock: Clock = time,
     ) -> None:
         """Start the Worker's thread.
 
@@ -299,9 +302,10 @@ class Worker:
             driver: This driver.
             secrets: Folder of Secrets.
             listener: Receives each change of a unit's phase.
+            clock: Source of the time, also of the time for which an owner's release is awaited.
         """
         self._driver, self._listener = driver, listener
-        self._context = FlowContext(flow, driver, secrets)
+        self._context = FlowContext(flow, driver, secrets, clock=clock)
         self._log = get_logger(__name__).bind(flow=flow.metadata.name, driver=driver.name)
         self._assigned: dict[TaskId, ReplicationTask] = {}
         self._assigned_since: dict[TaskId, float] = {}
@@ -429,8 +433,8 @@ class Worker:
         if self._owns(running):
             self._assigned_since.pop(id, None)
             return True
-        now = time.monotonic()
-        return may_claim(task, self._driver, now - self._assigned_since.setdefault(id, now))
+        now_s = self._context.clock.monotonic()
+        return may_claim(task, self._driver, now_s - self._assigned_since.setdefault(id, now_s))
 
     def _report(self) -> None:
         for id, unit in self._instances.active():

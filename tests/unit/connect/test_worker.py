@@ -4,6 +4,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 
 import pytest
+from support.fake_kafka import FakeClock
 
 from headrace.api import (
     ReplicationFlow,
@@ -13,8 +14,9 @@ from headrace.api import (
     TaskType,
     Work,
 )
-from headrace.connect import DriverIdentity, EpochAltered, Worker, may_claim
-from headrace.connect.runtime.ownership import Ownership
+from headrace.connect import DriverIdentity, EpochAltered, Worker
+from headrace.connect.runtime.ownership import RELEASE_TIMEOUT_S, Ownership
+from headrace.errors import HeadraceError
 from headrace.standalone.task_store import TaskStore
 
 FLOW = ReplicationFlow.model_validate(
@@ -27,6 +29,7 @@ FLOW = ReplicationFlow.model_validate(
         },
     }
 )
+CONNECTOR, SECOND_CONNECTOR = "orders-heartbeat-connector-0", "orders-heartbeat-connector-1"
 
 
 class Herder:
@@ -35,11 +38,21 @@ class Herder:
     def __init__(self) -> None:
         self.store = TaskStore()
         self.store.put("orders", TaskType.HEARTBEAT_CONNECTOR)
+        self.rejections: list[HeadraceError] = []
+        """Errors of the next attempts to publish tasks."""
 
     @property
     def assigned_to_me(self) -> ReplicationTask:
-        (unit,) = self.store
-        return unit.model_copy(update={"spec": unit.spec.model_copy(update={"driver_name": "me"})})
+        (unit,) = self.all_assigned_to_me
+        return unit
+
+    @property
+    def all_assigned_to_me(self) -> list[ReplicationTask]:
+        assigned = {"driver_name": "me"}
+        return [
+            unit.model_copy(update={"spec": unit.spec.model_copy(update=assigned)})
+            for unit in self.store
+        ]
 
     def claim(self, task: ReplicationTask, status: ReplicationTaskStatus) -> ReplicationTask:
         return self.store.write_status(task, status)
@@ -56,7 +69,9 @@ class Herder:
         tasks: Mapping[int, Sequence[Work]],
         target_topics: Mapping[str, Sequence[str]],
         source_cluster_id: str = "",
-    ) -> None: ...
+    ) -> None:
+        if self.rejections:
+            raise self.rejections.pop()
 
 
 @pytest.fixture
@@ -65,8 +80,13 @@ def herder() -> Herder:
 
 
 @pytest.fixture
-def worker(herder: Herder) -> Iterator[Worker]:
-    made = Worker(FLOW, herder, DriverIdentity("me", "1"))
+def clock() -> FakeClock:
+    return FakeClock()
+
+
+@pytest.fixture
+def worker(herder: Herder, clock: FakeClock) -> Iterator[Worker]:
+    made = Worker(FLOW, herder, DriverIdentity("me", "1"), clock=clock)
     yield made
     made.stop(5)
 
@@ -83,37 +103,49 @@ def wait_for(worker: Worker, expected: dict[str, TaskPhase | None]) -> None:
 
 
 def test_what_was_lost_is_waited_for_from_then_on(
-    worker: Worker, herder: Herder, monkeypatch: pytest.MonkeyPatch
+    worker: Worker, herder: Herder, clock: FakeClock
 ) -> None:
-    waits: list[tuple[str, float]] = []
-
-    def noted(task: ReplicationTask, me: DriverIdentity, waited_s: float) -> bool:
-        waits.append((task.status.driver_name, waited_s))
-        return may_claim(task, me, waited_s)
-
-    monkeypatch.setattr("headrace.connect.worker.may_claim", noted)
     worker.update([herder.assigned_to_me])
-    wait_for(worker, {"orders-heartbeat-connector-0": TaskPhase.RUNNING})
+    wait_for(worker, {CONNECTOR: TaskPhase.RUNNING})
+    clock.advance(2 * RELEASE_TIMEOUT_S)
     Ownership(herder.assigned_to_me, DriverIdentity("other", "1"), herder).claim(above=0)
     worker.update([herder.assigned_to_me])
-    deadline = time.monotonic() + 60
-    while not (waited := [waited_s for holder, waited_s in list(waits) if holder == "other"]):
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-    assert waited[0] == 0
+    wait_for(worker, {})
+    # A second unit that starts shows that the worker has decided about the first one again.
+    herder.store.put("orders", TaskType.HEARTBEAT_CONNECTOR, index=1)
+    worker.update(herder.all_assigned_to_me)
+    wait_for(worker, {SECOND_CONNECTOR: TaskPhase.RUNNING})
+    clock.advance(RELEASE_TIMEOUT_S)
+    wait_for(worker, {CONNECTOR: TaskPhase.RUNNING, SECOND_CONNECTOR: TaskPhase.RUNNING})
 
 
 def test_figures_are_those_of_the_units_that_run_here(worker: Worker, herder: Herder) -> None:
     assert worker.figures() == []
     worker.update([herder.assigned_to_me])
-    wait_for(worker, {"orders-heartbeat-connector-0": TaskPhase.RUNNING})
+    wait_for(worker, {CONNECTOR: TaskPhase.RUNNING})
     (figures,) = worker.figures()
     assert (figures.copied, figures.beats, figures.restarts) == (None, {}, 0)
-    worker._instances.restarts.is_due(figures.id, started_at=0.0, now=10.0)
-    worker._instances.restarts.forget(figures.id)  # by hand: the metric continues to count
-    assert [unit.restarts for unit in worker.figures()] == [1]
+    herder.rejections.append(EpochAltered("somebody changed the spec of a task"))
+    assert worker.restart(CONNECTOR)
+    wait_for_restarts(worker, herder, in_status=1, total=1)
+    # The restart by hand resets the count in the status. The metric continues to count.
+    assert worker.restart(CONNECTOR)
+    wait_for_restarts(worker, herder, in_status=0, total=1)
     worker.update([])
     wait_for(worker, {})
+
+
+def wait_for_restarts(worker: Worker, herder: Herder, *, in_status: int, total: int) -> None:
+    deadline = time.monotonic() + 60
+    expected = [(TaskPhase.RUNNING, in_status, total)]
+    while expected != (
+        found := [
+            (unit.status.phase, unit.status.restarts, unit.restarts) for unit in worker.figures()
+        ]
+    ):
+        assert time.monotonic() < deadline, found
+        worker.update([herder.assigned_to_me])  # a new instance needs the status after the release
+        time.sleep(0.01)
 
 
 class Occupied(Herder):
@@ -128,9 +160,6 @@ class Occupied(Herder):
         self.attempts += 1
         if self.other_flow:
             raise EpochAltered("somebody changed the spec of a task")
-
-
-CONNECTOR = "orders-heartbeat-connector-0"
 
 
 @pytest.fixture
