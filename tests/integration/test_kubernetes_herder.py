@@ -24,6 +24,7 @@ from headrace.api import ReplicationFlow, ReplicationTask, TaskPhase, TaskType
 from headrace.api.labels import CONNECTOR_MANAGER
 from headrace.assign import TaskId
 from headrace.connect import DriverIdentity, Worker
+from headrace.connect.source.source_task import SourceTask
 from headrace.driver.kubernetes_herder import KubernetesHerder, TaskBuilder
 from headrace.errors import Fatal
 from headrace.k8s import Object, ObjectInvalid, connect_by_file, parse
@@ -409,6 +410,22 @@ def in_process(made: Scene) -> Iterator[Worker]:
         thread.join()
 
 
+@contextmanager
+def one_failure(id: TaskId) -> Iterator[None]:
+    """Let the running instance of a source task of this process fail."""
+    process, failed = SourceTask.process, list[SourceTask]()
+
+    def failing(task: SourceTask) -> int:
+        if task.id == id and not failed:
+            failed.append(task)
+            raise Fatal("injected")
+        return process(task)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(SourceTask, "process", failing)
+        yield
+
+
 def test_a_failed_task_is_restarted_while_the_api_server_is_away(
     own_api_server: OwnApiServer,
     namespace: str,
@@ -432,15 +449,15 @@ def test_a_failed_task_is_restarted_while_the_api_server_is_away(
 
         id = TaskId(name, TaskType.SOURCE_TASK, 0)  # heartbeats of other tests may make a second
         wait_until(owners, until=lambda on: id.name in on)
-        failed = worker._instances._tasks.tasks.get(id)
-        assert failed
-        epoch = failed.ownership.epoch
+        epoch = made.unit(id.name)["status"]["epoch"]
         own_api_server.freeze()
-        worker._instances._tasks._order(lambda: failed.fail(Fatal("injected")))
-        wait_until(
-            lambda: worker._instances._tasks.tasks.get(id),
-            until=lambda task: task and task is not failed and task.phase is TaskPhase.RUNNING,
-        )
+        with one_failure(id):
+            wait_until(
+                lambda: [
+                    (unit.restarts, unit.status.phase) for unit in worker.figures() if unit.id == id
+                ],
+                until=partial(eq, [(1, TaskPhase.RUNNING)]),
+            )
         there = count(spec(west), f"east.{topic}")
         wait_until(lambda: count(spec(west), f"east.{topic}"), until=lambda now: now > there + 200)
         own_api_server.thaw()
