@@ -4,11 +4,13 @@ The process that the user started owns it: it starts it for the first test that 
 it with the run. It also ends when that process ends in any way.
 """
 
+import shutil
 import threading
 from collections.abc import Callable
 from contextlib import ExitStack
 from functools import cached_property
 from pathlib import Path
+from tempfile import mkdtemp
 from typing import Any, cast
 from xmlrpc.client import Fault, ServerProxy
 from xmlrpc.server import SimpleXMLRPCServer
@@ -60,6 +62,10 @@ class SharedApiServer:
 
 
 OWNED = pytest.StashKey[SharedApiServer]()
+FOLDER = pytest.StashKey[Path]()
+"""Folder of the run."""
+FAILED = pytest.StashKey[bool]()
+"""Whether the run failed. Its folder is kept, because it has the API server's logs."""
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -73,9 +79,15 @@ def pytest_configure_node(node: Any) -> None:
     node.workerinput["api_server"] = node.config.stash[OWNED].address
 
 
+def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
+    session.config.stash[FAILED] = exitstatus != pytest.ExitCode.OK
+
+
 def pytest_unconfigure(config: pytest.Config) -> None:
     if OWNED in config.stash:
         config.stash[OWNED].close()
+    if FOLDER in config.stash and not config.stash.get(FAILED, True):
+        shutil.rmtree(config.stash[FOLDER])
 
 
 def open_api_server(config: pytest.Config) -> ApiServer:
@@ -92,7 +104,10 @@ def open_api_server(config: pytest.Config) -> ApiServer:
 
 
 def new_folder(config: pytest.Config, name: str) -> Path:
-    """Return a new folder of this run, in any process of it."""
-    # A fixture cannot give it: the controller of pytest-xdist has none.
-    folder: Path = config._tmp_path_factory.mktemp(name)  # type: ignore[attr-defined]
+    """Return a new folder of this run, in the process that the user started."""
+    # The fixture tmp_path_factory cannot give it: the controller of pytest-xdist has no fixtures.
+    if FOLDER not in config.stash:
+        config.stash[FOLDER] = Path(mkdtemp(prefix="headrace-tests-"))
+    folder = config.stash[FOLDER] / name
+    folder.mkdir()
     return folder
