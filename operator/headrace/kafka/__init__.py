@@ -17,7 +17,12 @@ from confluent_kafka import (
 )
 
 from headrace.kafka.admin import SHARE, ActiveProducer, Admin, Position, ensure_topic
-from headrace.kafka.admin_requests import COMPARED_TIMEOUT_S, ReloadingClient, Renewal
+from headrace.kafka.admin_requests import (
+    COMPARED_TIMEOUT_S,
+    AdminTimings,
+    ReloadingClient,
+    Renewal,
+)
 from headrace.kafka.clients import (
     assign,
     check_settings,
@@ -63,6 +68,7 @@ __all__ = [
     "AclAdmin",
     "ActiveProducer",
     "Admin",
+    "AdminTimings",
     "BrokerDisk",
     "Committed",
     "CompactedTopic",

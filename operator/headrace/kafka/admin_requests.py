@@ -6,7 +6,7 @@ import weakref
 from collections.abc import Callable, Collection, Coroutine, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from math import inf
 from typing import Any, Generic, TypeVar
 
@@ -31,7 +31,7 @@ from headrace.kafka.wire import (
 # certificates must be replaced, so owners of clients check regularly whether the Secret files have
 # changed.
 
-_POLL_INTERVAL_S = 1.0
+SECRETS_POLL_INTERVAL_S = 1.0
 """Interval in seconds between two checks of the Secret files. A kubelet needs up to a minute to
 update the files of a changed Secret."""
 
@@ -45,20 +45,23 @@ class Renewal:
     clients that read the files.
     """
 
-    def __init__(self, *clusters: ClusterAccess) -> None:
+    def __init__(
+        self, *clusters: ClusterAccess, poll_interval_s: float = SECRETS_POLL_INTERVAL_S
+    ) -> None:
         self._clusters = [cluster for cluster in clusters if any(cluster.spec.uses())]
+        self._poll_interval_s = poll_interval_s
         self._known = self._digests()
-        self._next_poll_s = time.monotonic() + _POLL_INTERVAL_S
+        self._next_poll_s = time.monotonic() + poll_interval_s
 
     @property
     def due(self) -> bool:
         """True if the Secret files have changed since this object was created.
 
-        The files are read at most once a second.
+        The files are read at most once every ``poll_interval_s``.
         """
         if not self._clusters or time.monotonic() < self._next_poll_s:
             return False
-        self._next_poll_s = time.monotonic() + _POLL_INTERVAL_S
+        self._next_poll_s = time.monotonic() + self._poll_interval_s
         return self._digests() != self._known
 
     def _digests(self) -> list[str]:
@@ -78,9 +81,15 @@ class ReloadingClient(Generic[Client]):
     Thread-safe. Callers may continue to use a replaced client.
     """
 
-    def __init__(self, cluster: ClusterAccess, make: Callable[[], Client]) -> None:
+    def __init__(
+        self,
+        cluster: ClusterAccess,
+        make: Callable[[], Client],
+        poll_interval_s: float = SECRETS_POLL_INTERVAL_S,
+    ) -> None:
         self._cluster = cluster
         self._make = make
+        self._poll_interval_s = poll_interval_s
         self._client: Client | None = None
         self._renewal = Renewal()
         self._making = threading.Lock()
@@ -89,7 +98,7 @@ class ReloadingClient(Generic[Client]):
         """Return the client. Raise the errors of creating it."""
         with self._making:
             if self._client is None or self._renewal.due:
-                self._renewal = Renewal(self._cluster)
+                self._renewal = Renewal(self._cluster, poll_interval_s=self._poll_interval_s)
                 self._client = None
                 self._client = self._make()
             return self._client
@@ -107,18 +116,33 @@ class ReloadingClient(Generic[Client]):
 
 T = TypeVar("T")
 
-GRACE_S = 5.0
-"""Time to wait beyond the client's own time-outs, in seconds.
+MakeAdminClient = Callable[[dict[str, Any]], AdminClient]
+"""Creates a client from librdkafka's settings."""
 
-The client's time-outs end first, unless this process was frozen.
-"""
-_POLL_S = 0.2
-_BELIEVED_S = 1.0
-"""Time in seconds without a reachable broker after which a request fails.
 
-In a shorter time, the client might not try all addresses of a host name. It tries them in turn, and
-retries a refused connection after 0.1 s.
-"""
+@dataclass(frozen=True, slots=True)
+class AdminTimings:
+    """Times of admin requests, apart from the time-out of the request itself."""
+
+    grace_s: float = 5.0
+    """Time to wait beyond the client's own time-outs.
+
+    The client's time-outs end first, unless this process was frozen.
+    """
+    poll_interval_s: float = 0.2
+    """Interval between two checks of the errors that the client reported."""
+    believed_s: float = 1.0
+    """Time without a reachable broker after which a request fails.
+
+    In a shorter time, the client might not try all addresses of a host name. It tries them in turn,
+    and retries a refused connection after 0.1 s.
+    """
+    secrets_poll_interval_s: float = SECRETS_POLL_INTERVAL_S
+    """Interval between two checks of the Secret files."""
+
+
+ADMIN_TIMINGS = AdminTimings()
+"""Default times of admin requests."""
 
 COMPARED_TIMEOUT_S = 2.0
 """Time limit in seconds for a comparison of cluster ids. A slower broker is probably down, and must
@@ -129,13 +153,21 @@ _UNANSWERED = {KafkaError._TIMED_OUT, KafkaError._TRANSPORT}
 class AdminRequests:
     """Sends requests of an admin client. Thread-safe.
 
-    Each request takes at most ``timeout_s`` plus ``GRACE_S``, and raises ``Retriable`` or
+    Each request takes at most ``timeout_s`` plus ``timings.grace_s``, and raises ``Retriable`` or
     ``Fatal``.
     """
 
-    def __init__(self, cluster: ClusterAccess, timeout_s: float) -> None:
+    def __init__(
+        self,
+        cluster: ClusterAccess,
+        timeout_s: float,
+        make_client: MakeAdminClient,
+        timings: AdminTimings,
+    ) -> None:
         self._cluster = cluster
         self._timeout_s = timeout_s
+        self._make_client = make_client
+        self._timings = timings
         self._client_error: KafkaError | None = None
         """Last connection error that the client reported, other than "all brokers are down"."""
         self._advertised: KafkaError | None = None
@@ -152,7 +184,7 @@ class AdminRequests:
         If so, an unreachable broker is treated as down, and its partitions get other leaders. If
         not, its advertised address may be wrong.
         """
-        self._renewed = ReloadingClient(cluster, self._make)
+        self._renewed = ReloadingClient(cluster, self._make, timings.secrets_poll_interval_s)
 
     @property
     def client(self) -> AdminClient:
@@ -168,7 +200,7 @@ class AdminRequests:
         # time-out.
         tuning = {"socket.connection.setup.timeout.ms": 5_000}
         config = tuning | client_config(self._cluster) | {"error_cb": self._on_error}
-        return construct(AdminClient, self._cluster, config)
+        return construct(self._make_client, self._cluster, config)
 
     def _on_error(self, error: KafkaError) -> None:
         if error.code() == KafkaError._ALL_BROKERS_DOWN:
@@ -202,18 +234,19 @@ class AdminRequests:
 
         Raise ``Retriable`` or ``Fatal`` if the request fails or no broker is reachable.
         """
-        waited_s = self._timeout_s + GRACE_S
+        waited_s = self._timeout_s + self._timings.grace_s
         began = time.monotonic()
         while True:
             try:
-                answer = future.result(timeout=min(_POLL_S, waited_s))
+                answer = future.result(timeout=min(self._timings.poll_interval_s, waited_s))
             except TimeoutError:
                 passed_s = time.monotonic() - began
                 if passed_s >= waited_s:
                     self.renew()
                     message = f"could not {tried}: no answer in time ({waited_s:.0f} s)"
                     raise Retriable(message) from None
-                if passed_s >= _BELIEVED_S and (why := self._unreachable(tried)):
+                believed = passed_s >= self._timings.believed_s
+                if believed and (why := self._unreachable(tried)):
                     raise why from None
             except KafkaException as error:
                 raise self.failed(error, tried) from error
@@ -272,12 +305,13 @@ class _WireClient:
     """Client of the wire protocol with its own loop. Not thread-safe.
 
     Each request takes at most ``timeout_s``. All requests of one ``run`` together take at most
-    ``GRACE_S`` longer.
+    ``grace_s`` longer.
     """
 
-    def __init__(self, cluster: ClusterAccess, timeout_s: float) -> None:
+    def __init__(self, cluster: ClusterAccess, timeout_s: float, grace_s: float) -> None:
         self._renewal = Renewal(cluster)
         self._timeout_s = timeout_s
+        self._grace_s = grace_s
         self._used_s = time.monotonic()
         self._loop = EventLoop()
         settings = ConnectionSettings.of(cluster)
@@ -297,7 +331,7 @@ class _WireClient:
         """Run ``ask``, and return its result. Close the client after an error."""
         self._loop.run_once(0)  # connections that brokers have closed are not used
         try:
-            found = self._loop.wait(start(ask(self._cluster)), self._timeout_s + GRACE_S)
+            found = self._loop.wait(start(ask(self._cluster)), self._timeout_s + self._grace_s)
         except BaseException:
             self.close()
             raise
@@ -320,12 +354,20 @@ class ClusterAdmin:
     Calls block for at most about ``timeout_s`` and raise ``Retriable`` or ``Fatal``.
     """
 
-    def __init__(self, cluster: ClusterAccess, timeout_s: float = 10.0) -> None:
+    def __init__(
+        self,
+        cluster: ClusterAccess,
+        timeout_s: float = 10.0,
+        *,
+        make_client: MakeAdminClient = AdminClient,
+        timings: AdminTimings = ADMIN_TIMINGS,
+    ) -> None:
         self.name = cluster.name
         """Alias and address of the cluster, for messages."""
         self._access = cluster
         self._timeout_s = timeout_s
-        self._requests = AdminRequests(cluster, timeout_s)
+        self._grace_s = timings.grace_s
+        self._requests = AdminRequests(cluster, timeout_s, make_client, timings)
         self._topics: dict[str, int] = {}
         """Last known numbers of partitions by topic."""
         self._idle: list[_WireClient] = []
@@ -405,7 +447,7 @@ class ClusterAdmin:
             while (client := self._idle.pop()).outdated:
                 client.close()
                 client = None
-        client = client or _WireClient(self._access, self._timeout_s)
+        client = client or _WireClient(self._access, self._timeout_s, self._grace_s)
         found = client.run(ask)
         self._idle.append(client)
         return found

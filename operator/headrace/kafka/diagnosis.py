@@ -24,7 +24,11 @@ from headrace.kafka.errors import (
 )
 from headrace.kafka.security import UNREADABLE, end_of, read_credentials, token_trouble
 
-_TIMEOUT_S = 2.0
+TIMEOUT_S = 2.0
+"""Time limit in seconds for a connection, a handshake or a response of a diagnosis.
+
+A server that runs responds in much less, and a diagnosis delays the error of a request.
+"""
 _API_VERSIONS = bytes([0, 0, 0, 10, 0, 18, 0, 0, 0, 0, 0, 1, 255, 255])
 """ApiVersions request, version 0, without a client id. Every broker responds before a login."""
 
@@ -49,7 +53,7 @@ def first_listening(cluster: ClusterAccess) -> Server | None:
     """Return the first bootstrap server that accepts connections, or None."""
     for address in map(_address, bootstrap_servers(cluster)):
         try:
-            socket.create_connection(address, _TIMEOUT_S).close()
+            socket.create_connection(address, TIMEOUT_S).close()
         except OSError:
             continue
         return address
@@ -60,13 +64,11 @@ def why_unreachable(server: str) -> str:
     """Return the reason why a bootstrap server accepts no connection, as a sentence."""
     host = _address(server)[0]
     try:
-        socket.create_connection(_address(server), _TIMEOUT_S).close()
+        socket.create_connection(_address(server), TIMEOUT_S).close()
     except socket.gaierror as error:
         return f"the name {host} does not resolve ({error.strerror})"
     except TimeoutError:
-        return (
-            f"{server} does not answer within {_TIMEOUT_S:.0f} s (a firewall, or a wrong address)"
-        )
+        return f"{server} does not answer within {TIMEOUT_S:.0f} s (a firewall, or a wrong address)"
     except ConnectionRefusedError:
         return f"{server} refuses connections (no broker listens there)"
     except OSError as error:
@@ -85,7 +87,7 @@ def silent_servers(cluster: ClusterAccess) -> list[str]:
 
 def _is_silent(server: Server, *, tls: bool) -> bool:
     try:
-        connection = socket.create_connection(server, _TIMEOUT_S)
+        connection = socket.create_connection(server, TIMEOUT_S)
     except OSError:
         return False
     try:
@@ -121,7 +123,7 @@ def _unverified() -> ssl.SSLContext:
 def shake_hands(context: ssl.SSLContext, server: Server) -> None:
     """Perform a TLS handshake. Raise ``OSError``, including ``ssl.SSLError``, if it fails."""
     with (
-        socket.create_connection(server, _TIMEOUT_S) as connection,
+        socket.create_connection(server, TIMEOUT_S) as connection,
         context.wrap_socket(connection, server_hostname=server[0]),
     ):
         pass

@@ -10,6 +10,7 @@ from uuid import UUID
 from confluent_kafka import KafkaError
 from confluent_kafka import TopicPartition as KafkaPartition
 from confluent_kafka.admin import (
+    AdminClient,
     AlterConfigOpType,
     ConfigEntry,
     ConfigResource,
@@ -20,7 +21,12 @@ from confluent_kafka.admin import (
 
 from headrace.api import ClusterAccess, TopicPartition
 from headrace.errors import Fatal, HeadraceError, Retriable
-from headrace.kafka.admin_requests import ClusterAdmin
+from headrace.kafka.admin_requests import (
+    ADMIN_TIMINGS,
+    AdminTimings,
+    ClusterAdmin,
+    MakeAdminClient,
+)
 from headrace.kafka.errors import code_of
 from headrace.kafka.wire import (
     ClusterClient,
@@ -204,8 +210,15 @@ _MAX_ANSWERS = 3
 class TopicAdmin(ClusterAdmin):
     """Describes, creates and deletes topics. Calls block as in ``ClusterAdmin``."""
 
-    def __init__(self, cluster: ClusterAccess, timeout_s: float = 10.0) -> None:
-        super().__init__(cluster, timeout_s)
+    def __init__(
+        self,
+        cluster: ClusterAccess,
+        timeout_s: float = 10.0,
+        *,
+        make_client: MakeAdminClient = AdminClient,
+        timings: AdminTimings = ADMIN_TIMINGS,
+    ) -> None:
+        super().__init__(cluster, timeout_s, make_client=make_client, timings=timings)
         self._ids: dict[str, UUID | None] = {}
         """Last known topic ids by name."""
 

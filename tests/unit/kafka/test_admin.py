@@ -4,17 +4,19 @@ import gc
 import weakref
 from collections.abc import Callable
 from concurrent.futures import Future
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import AdminClient
 from kio.schema.errors import ErrorCode
 from support.fake_broker import acls_are_listed, serving
 
 from headrace.api import ClusterAccess, ClusterSpec
 from headrace.errors import Fatal, Retriable
-from headrace.kafka import AclAdmin, Admin
+from headrace.kafka import AclAdmin, Admin, AdminTimings
 
 
 class FakeAdminClient:
@@ -32,50 +34,70 @@ class FakeAdminClient:
 class Interrupting(Future[Any]):
     """Future during whose wait the Secrets change and another thread requests a client."""
 
-    def __init__(self, east: Admin, client: "weakref.ref[FakeAdminClient]") -> None:
+    def __init__(self, east: Admin, password: Path, client: "weakref.ref[FakeAdminClient]") -> None:
         super().__init__()
-        self._east, self._client = east, client
+        self._east, self._password, self._client = east, password, client
 
     def result(self, timeout: float | None = None) -> Any:
+        self._password.write_text("other")
         self._east.cluster_id()
         gc.collect()
         assert self._client() is not None, "destroyed, with the request that is on its way"
         return SimpleNamespace(valid=[SimpleNamespace(group_id="billing")], errors=[])
 
 
-def test_a_client_is_kept_until_it_has_answered(monkeypatch: pytest.MonkeyPatch) -> None:
+def making(*clients: Any) -> Callable[[dict[str, Any]], AdminClient]:
+    """Return a function that creates these clients in turn."""
+    left = iter(clients)
+    return lambda _: next(left)
+
+
+def test_a_client_is_kept_until_it_has_answered(tmp_path: Path) -> None:
     class Replaced(FakeAdminClient):
         def list_consumer_groups(self, **_: Any) -> Any:
-            return Interrupting(east, weakref.ref(self))
+            return Interrupting(east, password, weakref.ref(self))
 
-    monkeypatch.setattr("headrace.kafka.admin_requests.construct", lambda *_: Replaced())
-    monkeypatch.setattr("headrace.kafka.admin_requests.Renewal.due", True)
-    spec = ClusterSpec(alias="east", bootstrap_servers="127.0.0.1:1")
-    east = Admin(ClusterAccess(spec), timeout_s=0.3)
+    (password := tmp_path / "user" / "password").parent.mkdir()
+    password.write_text("secret")
+    login = {
+        "type": "Plain", "username": "me", "password": {"secretName": "user", "key": "password"}
+    }  # fmt: skip
+    spec = ClusterSpec.model_validate(
+        {"alias": "east", "bootstrapServers": "127.0.0.1:1", "authentication": login}
+    )
+    made: list[str] = []
+
+    def make_client(config: dict[str, Any]) -> Any:
+        made.append(config["sasl.password"])
+        return Replaced()
+
+    east = Admin(
+        ClusterAccess(spec, secrets=tmp_path),
+        timeout_s=0.3,
+        make_client=make_client,
+        timings=AdminTimings(secrets_poll_interval_s=0.0),
+    )
     assert east.groups() == {"billing"}
+    assert made == ["secret", "other"]
 
 
 @pytest.mark.parametrize("code", [KafkaError._TIMED_OUT, KafkaError._TRANSPORT])
-def test_a_client_that_no_broker_answers_is_not_asked_again(
-    monkeypatch: pytest.MonkeyPatch, code: int
-) -> None:
+def test_a_client_that_no_broker_answers_is_not_asked_again(code: int) -> None:
     # librdkafka's issue 5301: after a fenced broker's answer without brokers it may never
     # reconnect, while a new client is answered at once.
     class Silent(FakeAdminClient):
         def describe_cluster(self, **_: Any) -> "Future[Any]":
             raise KafkaException(KafkaError(code))
 
-    made = iter([Silent(), FakeAdminClient()])
-    monkeypatch.setattr("headrace.kafka.admin_requests.construct", lambda *_: next(made))
-    monkeypatch.setattr("headrace.kafka.admin_requests.diagnose", lambda *about: about[2])
     spec = ClusterSpec(alias="east", bootstrap_servers="127.0.0.1:1")
-    east = Admin(ClusterAccess(spec), timeout_s=0.3)
+    clients = making(Silent(), FakeAdminClient())
+    east = Admin(ClusterAccess(spec), timeout_s=0.3, make_client=clients)
     with pytest.raises(Retriable, match="read the cluster id of east"):
         east.cluster_id()
     assert east.cluster_id() == "east-id"
 
 
-def test_a_broker_that_lists_no_groups_is_retried(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_broker_that_lists_no_groups_is_retried() -> None:
     # Each broker has its own answer: the errors of some are in the result.
     class OneIsSilent(FakeAdminClient):
         def list_consumer_groups(self, **_: Any) -> "Future[Any]":
@@ -84,11 +106,10 @@ def test_a_broker_that_lists_no_groups_is_retried(monkeypatch: pytest.MonkeyPatc
             future.set_result(SimpleNamespace(valid=[], errors=[error]))
             return future
 
-    monkeypatch.setattr("headrace.kafka.admin_requests.construct", lambda *_: OneIsSilent())
-    monkeypatch.setattr("headrace.kafka.admin_requests.diagnose", lambda *about: about[2])
     spec = ClusterSpec(alias="east", bootstrap_servers="127.0.0.1:1")
+    east = Admin(ClusterAccess(spec), timeout_s=0.3, make_client=making(OneIsSilent()))
     with pytest.raises(Retriable, match="list the consumer groups of east"):
-        Admin(ClusterAccess(spec), timeout_s=0.3).groups()
+        east.groups()
 
 
 ACL = {
@@ -112,7 +133,6 @@ NO_RIGHT, NO_AUTHORIZER = ErrorCode.cluster_authorization_failed, ErrorCode.secu
     ],
 )
 def test_what_keeps_acls_from_being_read_and_changed_is_named(
-    monkeypatch: pytest.MonkeyPatch,
     code: ErrorCode,
     request_acls: Callable[[AclAdmin], object],
     sentence: str,
@@ -131,9 +151,8 @@ def test_what_keeps_acls_from_being_read_and_changed_is_named(
 
         delete_acls = create_acls
 
-    monkeypatch.setattr("headrace.kafka.admin_requests.construct", lambda *_: Refusing())
     with serving() as serve:
         broker = serve(acls_are_listed(code))
         spec = ClusterSpec(alias="east", bootstrap_servers=f"127.0.0.1:{broker.port}")
         with pytest.raises(Fatal, match=f"ACLs of .*east.*{sentence}"):
-            request_acls(AclAdmin(ClusterAccess(spec)))
+            request_acls(AclAdmin(ClusterAccess(spec), make_client=making(Refusing())))

@@ -15,7 +15,6 @@ from headrace.kafka import (
     client_config,
     read_credentials,
 )
-from headrace.kafka import admin_requests as renewals
 
 FIELDS = {
     "tls": {
@@ -163,14 +162,11 @@ def test_settings_are_checked_without_secrets() -> None:
         check_settings(cluster(None, config={"debug": "no such"}, **FIELDS).spec)
 
 
-def test_a_client_is_made_anew_when_its_files_change(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(renewals, "_POLL_INTERVAL_S", 0.0)
+def test_a_client_is_made_anew_when_its_files_change(folder: Path) -> None:
     access = cluster(folder, **FIELDS)
     made = iter(range(9))
-    renewed = ReloadingClient(access, lambda: next(made))
-    renewal = Renewal(access)
+    renewed = ReloadingClient(access, lambda: next(made), poll_interval_s=0.0)
+    renewal = Renewal(access, poll_interval_s=0.0)
     assert (renewed.get(), renewed.get(), renewal.due) == (0, 0, False)
     (folder / "user/password").write_text("other")
     assert (renewal.due, renewed.get(), renewed.get()) == (True, 1, 1)

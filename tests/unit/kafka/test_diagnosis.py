@@ -17,7 +17,7 @@ from confluent_kafka import KafkaError
 
 from headrace.api import ClusterAccess, ClusterSpec
 from headrace.errors import Retriable
-from headrace.kafka import Admin, translate
+from headrace.kafka import Admin, AdminTimings, diagnosis, translate
 from headrace.sandbox import Authority
 from headrace.sandbox.processes import held_ports
 
@@ -55,21 +55,22 @@ class Silent:
 
 
 def silent_admin(
-    monkeypatch: pytest.MonkeyPatch, servers: str, *errors: tuple[int, str]
+    monkeypatch: pytest.MonkeyPatch,
+    servers: str,
+    *errors: tuple[int, str],
+    timeout_s: float = 60.0,
 ) -> tuple[Admin, Silent]:
     client = Silent()
     client.errors = [KafkaError(*error) for error in errors]
 
-    def made(_: object, cluster: ClusterAccess, config: dict[str, Any]) -> Silent:
+    def make_client(config: dict[str, Any]) -> Any:
         client.on_error = config["error_cb"]
         return client
 
-    monkeypatch.setattr("headrace.kafka.admin_requests.construct", made)
-    monkeypatch.setattr("headrace.kafka.admin_requests._BELIEVED_S", 0.0)
-    monkeypatch.setattr("headrace.kafka.admin_requests._POLL_S", 0.01)
-    monkeypatch.setattr("headrace.kafka.diagnosis._TIMEOUT_S", 0.1)
-    spec = ClusterSpec(alias="east", bootstrap_servers=servers)
-    return Admin(ClusterAccess(spec), timeout_s=60), client
+    monkeypatch.setattr(diagnosis, "TIMEOUT_S", 0.1)
+    access = ClusterAccess(ClusterSpec(alias="east", bootstrap_servers=servers))
+    timings = AdminTimings(grace_s=1.0, poll_interval_s=0.01, believed_s=0.0)
+    return Admin(access, timeout_s, make_client=make_client, timings=timings), client
 
 
 def failure(admin: Admin) -> str:
@@ -81,9 +82,14 @@ def failure(admin: Admin) -> str:
     return str(raised.value)
 
 
-def why(monkeypatch: pytest.MonkeyPatch, servers: str, *errors: tuple[int, str]) -> str:
+def why(
+    monkeypatch: pytest.MonkeyPatch,
+    servers: str,
+    *errors: tuple[int, str],
+    timeout_s: float = 60.0,
+) -> str:
     """Return the error of the first request to a cluster."""
-    return failure(silent_admin(monkeypatch, servers, *errors)[0])
+    return failure(silent_admin(monkeypatch, servers, *errors, timeout_s=timeout_s)[0])
 
 
 ALL_DOWN = (KafkaError._ALL_BROKERS_DOWN, "1/1 brokers are down")
@@ -149,7 +155,7 @@ def test_it_is_named_when_the_client_says_nothing_of_it(
         with ThreadPoolExecutor() as threads:
             answer = threads.submit(_answer_each, answering, 3)
             admin, _ = silent_admin(monkeypatch, servers, ALL_DOWN)
-            monkeypatch.setattr("headrace.kafka.diagnosis._TIMEOUT_S", 2.0)  # the first answers
+            monkeypatch.setattr(diagnosis, "TIMEOUT_S", 2.0)  # the first answers
             message = failure(admin)
             assert answer.result(60) == 3
     assert f": {listener} accepts connections and does not answer: it is frozen" in message
@@ -170,9 +176,8 @@ def _answer_each(server: socket.socket, connections: int) -> int:
 def test_a_broker_of_the_list_that_is_down_is_not_taken_for_advertised(
     monkeypatch: pytest.MonkeyPatch, listener: str
 ) -> None:
-    monkeypatch.setattr("headrace.kafka.admin_requests.GRACE_S", -58.0)
     text = f"{listener}/1: Connect to ipv4#{listener} failed: Connection refused"
-    message = why(monkeypatch, listener, (KafkaError._TRANSPORT, text))
+    message = why(monkeypatch, listener, (KafkaError._TRANSPORT, text), timeout_s=1.0)
     assert message.endswith("no answer in time (2 s)")
 
 

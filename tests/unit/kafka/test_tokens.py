@@ -1,5 +1,6 @@
 """Tokens of OAUTHBEARER: requests to the endpoint, and the errors if it returns none."""
 
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from support.token_endpoint import (
     secrets_of,
 )
 
+from headrace.api import ClusterAccess
 from headrace.kafka import SecretMissing, client_config, principal_of
 from headrace.kafka.errors import TokenUnavailable
 from headrace.kafka.security import Tokens, token_trouble, tokens_of
@@ -26,8 +28,8 @@ FIELD = "spec.source.authentication.oauth"
 class Clock:
     """Clock that advances only when a test sets it."""
 
-    def __init__(self, now_s: float) -> None:
-        self.now_s = now_s
+    def __init__(self) -> None:
+        self.now_s = time.time()
 
     def time(self) -> float:
         return self.now_s
@@ -50,16 +52,34 @@ def secrets(issuer: TokenEndpoint, tmp_path: Path) -> Mounted:
     return mounted
 
 
+def cluster(issuer: TokenEndpoint, secrets: Mounted, **oauth: Any) -> ClusterAccess:
+    login = authentication(issuer.url, **oauth)
+    fields = {"alias": "east", "bootstrapServers": "e:1", "authentication": login}
+    return access(fields, secrets.folder)
+
+
 @pytest.fixture
 def make(issuer: TokenEndpoint, secrets: Mounted) -> Callable[..., Tokens]:
     def made(**oauth: Any) -> Tokens:
-        login = authentication(issuer.url, **oauth)
-        fields = {"alias": "east", "bootstrapServers": "e:1", "authentication": login}
-        tokens = tokens_of(access(fields, secrets.folder))
+        tokens = tokens_of(cluster(issuer, secrets, **oauth))
         assert tokens is not None
         return tokens
 
     return made
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def clocked(issuer: TokenEndpoint, secrets: Mounted, clock: Clock) -> Tokens:
+    """Return tokens that use ``clock``."""
+    east = cluster(issuer, secrets)
+    assert east.spec.authentication is not None
+    assert east.spec.authentication.oauth is not None
+    return Tokens(east, east.spec.authentication.oauth, clock)
 
 
 def test_one_token_is_asked_for_and_kept(
@@ -75,12 +95,11 @@ def test_one_token_is_asked_for_and_kept(
 
 
 def test_a_token_is_replaced_before_it_expires(
-    issuer: TokenEndpoint, make: Callable[..., Tokens], monkeypatch: pytest.MonkeyPatch
+    issuer: TokenEndpoint, clocked: Tokens, clock: Clock
 ) -> None:
-    tokens = make()
+    tokens = clocked
     first = tokens.get()
-    clock = Clock(first.received_s + 0.74 * issuer.lifetime_s)
-    monkeypatch.setattr(tokens, "_clock", clock)
+    clock.now_s = first.received_s + 0.74 * issuer.lifetime_s
     assert tokens.get() is first
     clock.now_s = first.received_s + 0.76 * issuer.lifetime_s
     issuer.stop()
@@ -97,13 +116,13 @@ def test_a_token_is_replaced_before_it_expires(
 
 
 def test_a_token_that_brokers_refuse_is_replaced_but_not_all_the_time(
-    make: Callable[..., Tokens], monkeypatch: pytest.MonkeyPatch
+    clocked: Tokens, clock: Clock
 ) -> None:
-    tokens = make()
+    tokens = clocked
     first = tokens.get()
     tokens.discard(first.value)
     assert tokens.get() is first
-    monkeypatch.setattr(tokens, "_clock", Clock(first.received_s + 10))
+    clock.now_s = first.received_s + 10
     tokens.discard("another")
     assert tokens.get() is first
     tokens.discard(first.value)
@@ -210,9 +229,7 @@ def test_no_secret_and_no_token_is_shown(
 
 
 def test_what_clients_are_given(issuer: TokenEndpoint, secrets: Mounted) -> None:
-    login = authentication(issuer.url)
-    fields = {"alias": "east", "bootstrapServers": "e:1", "authentication": login}
-    east = access(fields, secrets.folder)
+    east = cluster(issuer, secrets)
     config = client_config(east)
     assert (config["security.protocol"], config["sasl.mechanism"]) == (
         "SASL_PLAINTEXT",
@@ -226,9 +243,7 @@ def test_what_clients_are_given(issuer: TokenEndpoint, secrets: Mounted) -> None
 
 def test_a_client_is_not_made_without_a_token(issuer: TokenEndpoint, secrets: Mounted) -> None:
     issuer.stop()
-    login = authentication(issuer.url)
-    fields = {"alias": "east", "bootstrapServers": "e:1", "authentication": login}
-    east = access(fields, secrets.folder)
+    east = cluster(issuer, secrets)
     with pytest.raises(TokenUnavailable):
         client_config(east)
     assert "refuses connections" in str(token_trouble(east))

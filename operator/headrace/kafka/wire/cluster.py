@@ -128,12 +128,6 @@ def led_by(view: ClusterMetadata, at: TopicPartition, leader: int, epoch: int) -
 
 
 _Key = tuple[Server, str]
-_SILENT_S = 1.0
-"""Time after which the next broker is tried, in seconds.
-
-A broker that does not respond within that time may be frozen or unreachable. The client continues
-to wait for the first broker.
-"""
 
 
 @dataclass(slots=True)
@@ -264,7 +258,7 @@ class ClusterClient:
 
         An open connection is preferred. Otherwise the known brokers and the bootstrap servers are
         tried in random order, with servers that failed recently last. If a server does not respond
-        within one second, the next one is tried in parallel.
+        within ``settings.silent_after_s``, the next one is tried in parallel.
         """
         for (_, purpose), reply in self._connections.items():
             if not purpose and reply.done and not reply.error:
@@ -282,11 +276,12 @@ class ClusterClient:
     def _first(self, asked: Sequence[Reply[Connection]], *, last: bool) -> Reply[Connection | None]:
         """Return the first open connection.
 
-        Return None if all attempts have failed, or after one second unless ``last`` is True.
+        Return None if all attempts have failed, or after ``settings.silent_after_s`` unless
+        ``last`` is True.
         """
         first: Reply[Connection | None] = Reply()
         if not last:
-            self.loop.call_later(_SILENT_S, lambda: first.succeed(None))
+            self.loop.call_later(self.settings.silent_after_s, lambda: first.succeed(None))
 
         def check(_: Reply[Connection]) -> None:
             if good := [one for one in asked if one.done and not one.error]:

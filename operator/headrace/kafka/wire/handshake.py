@@ -327,6 +327,12 @@ class ConnectionSettings:
 
     Brokers respond at once, and a lost packet is resent after 0.2 to 1 s.
     """
+    silent_after_s: float = 1.0
+    """Time in seconds after which the next broker is tried.
+
+    A broker that does not respond within that time may be frozen or unreachable. The client
+    continues to wait for the first broker.
+    """
     max_in_flight: int = 5
     """Maximum number of requests in flight per connection. Sequences are safe up to five."""
     send_buffer_bytes: int = 0
