@@ -6,11 +6,11 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 from urllib.parse import urlsplit
 
 import pytest
@@ -23,12 +23,14 @@ from headrace.k8s import (
     Client,
     Conflict,
     Forbidden,
+    Kind,
     LeaderElection,
     LeadershipLost,
     LeaseKeeper,
     LeaseWatch,
     Object,
     ObjectInvalid,
+    Objects,
     Reflector,
     Unavailable,
     WatchEvent,
@@ -208,6 +210,23 @@ def test_a_pod_finds_its_api_server(
     asyncio.run(test())
 
 
+class Forgotten:
+    """Client whose watches begin at a version that the API server has forgotten, until a list."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self.is_old = False
+
+    async def list_versioned(self, *of: Any, **options: Any) -> tuple[Objects, str]:
+        self.is_old = False
+        return await self._client.list_versioned(*of, **options)
+
+    def watch(
+        self, kind: Kind, namespace: str | None, version: str, **options: Any
+    ) -> AsyncGenerator[tuple[str, Object]]:
+        return self._client.watch(kind, namespace, "1" if self.is_old else version, **options)
+
+
 def test_a_local_copy_lives_through_outages(own_api_server: OwnApiServer, namespace: str) -> None:
     """Stop, kill and freeze the API server; changes during the outage are reported afterwards."""
     changes: list[tuple[str, str]] = []
@@ -217,7 +236,10 @@ def test_a_local_copy_lives_through_outages(own_api_server: OwnApiServer, namesp
 
     async def test() -> None:
         async with client_of(own_api_server) as client:
-            copy = Reflector(client, CONFIG_MAP, namespace, labels="mine=yes", on_change=note)
+            forgotten = Forgotten(client)
+            copy = Reflector(
+                cast(Client, forgotten), CONFIG_MAP, namespace, labels="mine=yes", on_change=note
+            )
             assert copy.blind_s >= 0
             async with running(copy.run()):
                 await asyncio.wait_for(copy.synced.wait(), WITHIN_S)
@@ -236,12 +258,13 @@ def test_a_local_copy_lives_through_outages(own_api_server: OwnApiServer, namesp
                 await eventually(lambda: copy.error is None)
 
                 # A version that is forgotten (410) is answered with a list.
-                copy._version = "1"
+                forgotten.is_old = True
                 own_api_server.stop()
                 await asyncio.to_thread(own_api_server.etcd.kill)
                 await asyncio.to_thread(own_api_server.start)
                 await client.apply(config_map(namespace, "c", big="x" * 300_000), manager="m")
                 await eventually(lambda: copy.get("c"))
+                assert not forgotten.is_old
                 assert len(copy) == 2
                 own_api_server.freeze()
                 with pytest.raises(Unavailable, match="did not answer in time"):

@@ -198,7 +198,7 @@ class RequestMetrics:
 _PAGE = 500
 """Maximum number of objects in a page of a list, as in client-go."""
 _IDLE_TIMEOUT_S = 75.0
-"""Time without data after which a watch ends, in seconds.
+"""Default time without data after which a watch ends, in seconds.
 
 The API server sends a bookmark every minute, so after a longer silence the connection may be dead.
 The exception is a kind that has had no events since the API server started. Its watches receive no
@@ -217,6 +217,8 @@ class Client(ApiRequests):
         super().__init__(api, client_name)
         self.namespace = namespace
         """Namespace to use if the user names none. It comes from the kubeconfig context."""
+        self.idle_timeout_s = _IDLE_TIMEOUT_S
+        """Time without data after which a watch ends, in seconds."""
 
     async def get(self, kind: Kind, namespace: str | None, name: str) -> Object | None:
         """Return the current object, or None if it does not exist."""
@@ -356,7 +358,7 @@ class Client(ApiRequests):
 
         The first event is ``CONNECTED``, when the watch is open. Each further event is ``ADDED``,
         ``MODIFIED``, ``DELETED`` or ``BOOKMARK``, with its object. The watch ends when the API
-        server ends it (after ``timeout_s``), or after ``_IDLE_TIMEOUT_S`` without data. Raise
+        server ends it (after ``timeout_s``), or after ``idle_timeout_s`` without data. Raise
         ``Expired`` if the version is too old, and ``Unavailable`` if the connection fails.
         """
         tried = sentence(self.client_name, "watch", kind, namespace)
@@ -369,7 +371,7 @@ class Client(ApiRequests):
             "timeoutSeconds": str(timeout_s),
         }
         timeout = aiohttp.ClientTimeout(
-            total=None, sock_connect=TIMEOUT_S, sock_read=_IDLE_TIMEOUT_S
+            total=None, sock_connect=TIMEOUT_S, sock_read=self.idle_timeout_s
         )
         try:
             with self._trying("watch", kind, tried):

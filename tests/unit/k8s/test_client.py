@@ -58,11 +58,7 @@ def test_a_write_waits_for_webhooks_but_a_lease_does_not(monkeypatch: pytest.Mon
     asyncio.run(test())
 
 
-def test_a_watch_of_a_kind_without_events_ends_and_is_no_error(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(client, "_IDLE_TIMEOUT_S", 1.0)
-
+def test_a_watch_of_a_kind_without_events_ends_and_is_no_error() -> None:
     async def silent(request: web.Request) -> web.StreamResponse:
         response = web.StreamResponse()
         await response.prepare(request)
@@ -71,6 +67,7 @@ def test_a_watch_of_a_kind_without_events_ends_and_is_no_error(
 
     async def test() -> list[tuple[str, Object]]:
         async with asking(silent) as api:
+            api.idle_timeout_s = 1.0
             return [event async for event in api.watch(DEPLOYMENT, "shop", "1")]
 
     assert asyncio.run(test()) == [("CONNECTED", {})]
