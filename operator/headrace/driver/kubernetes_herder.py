@@ -53,8 +53,6 @@ log = get_logger(__name__)
 
 _MAX_CONCURRENT_REQUESTS = 16
 """Maximum number of concurrent requests of one connector."""
-_EVERY_S = 0.05
-"""Interval between two writes in the background, in seconds. 10,000 tasks take ten minutes."""
 _RETRY_INTERVAL_S = 5.0
 
 Write = Callable[[], Coroutine[Any, Any, object]]
@@ -66,8 +64,16 @@ class EpochFence:
     Use it from one event loop. The methods' ``epoch`` is the current connector's epoch.
     """
 
-    def __init__(self, client: Client, namespace: str) -> None:
-        self._client, self._namespace = client, namespace
+    def __init__(self, client: Client, namespace: str, interval_s: float = 0.05) -> None:
+        """Create a fence.
+
+        Args:
+            client: Client of the API server.
+            namespace: Namespace of the tasks.
+            interval_s: Interval between two writes in the background. With the default, 10,000
+                tasks take ten minutes.
+        """
+        self._client, self._namespace, self._interval_s = client, namespace, interval_s
         self._in_time: dict[TaskType, asyncio.Task[None]] = {}
 
     async def raise_now(self, type: TaskType, epoch: int, tasks: Iterable[ReplicationTask]) -> None:
@@ -106,7 +112,7 @@ class EpochFence:
 
     async def _raise_rest(self, epoch: int, tasks: Sequence[ReplicationTask]) -> None:
         for task in tasks:
-            await asyncio.sleep(_EVERY_S)
+            await asyncio.sleep(self._interval_s)
             while True:
                 try:
                     await self._raise(task, epoch)
@@ -349,7 +355,6 @@ T = TypeVar("T")
 
 _WRITE_S = 12.0
 """Time limit of a status write in seconds. A conflict needs a second request."""
-_PUBLISH_S = 120.0
 _PAUSE_AFTER_FAILURE_S = 4.0
 """Time without reports after the API server did not respond, in seconds.
 
@@ -361,9 +366,23 @@ class KubernetesHerder:
     """``Herder`` for the Workers' threads. ``loop``, in another thread, sends the requests."""
 
     def __init__(
-        self, client: Client, loop: asyncio.AbstractEventLoop, flow: ReplicationFlow
+        self,
+        client: Client,
+        loop: asyncio.AbstractEventLoop,
+        flow: ReplicationFlow,
+        *,
+        publish_timeout_s: float = 120.0,
     ) -> None:
+        """Create a herder.
+
+        Args:
+            client: Client of the API server.
+            loop: Event loop of the client.
+            flow: Flow of the tasks.
+            publish_timeout_s: Time limit for a connector's requests about all of its tasks.
+        """
         self._client, self._loop, self._flow = client, loop, flow
+        self._publish_timeout_s = publish_timeout_s
         self._namespace, self._name = flow.metadata.namespace, flow.metadata.name
         self._fence = EpochFence(client, self._namespace)
         self._turns = StatusWriteLimiter()
@@ -399,7 +418,7 @@ class KubernetesHerder:
         return self._wait(self._write(task, status), _WRITE_S)
 
     def list_tasks(self, connector: ReplicationTask, type: TaskType) -> list[ReplicationTask]:
-        return self._wait(self._tasks(type), _PUBLISH_S)
+        return self._wait(self._tasks(type), self._publish_timeout_s)
 
     def put_tasks(
         self,
@@ -410,7 +429,7 @@ class KubernetesHerder:
         source_cluster_id: str = "",
     ) -> None:
         publish = self._publish(connector, type, tasks, target_topics, source_cluster_id)
-        self._wait(publish, _PUBLISH_S)
+        self._wait(publish, self._publish_timeout_s)
 
     async def end(self) -> None:
         """End the herder, before its client is closed.

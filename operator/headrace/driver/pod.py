@@ -177,11 +177,16 @@ async def _run(pod: Pod) -> None:
         await client.close()
 
 
+MakeWorker = Callable[[ReplicationFlow, KubernetesHerder, DriverIdentity, Path | None], Worker]
+"""Creates a Worker. The last argument is the folder of Secrets."""
+
+
 class PodDriver:
     """Driver of one flow, with one Worker. Everything except the Worker runs on one event loop."""
 
-    def __init__(self, client: Client, pod: Pod) -> None:
-        self._client, self._pod = client, pod
+    def __init__(self, client: Client, pod: Pod, make_worker: MakeWorker = Worker) -> None:
+        """Create a driver. ``make_worker`` creates the Worker for the first valid spec."""
+        self._client, self._pod, self._make_worker = client, pod, make_worker
         # Each process has a new incarnation, because a restarted container keeps the pod's name.
         self._identity = DriverIdentity(pod.name, uuid.uuid4().hex[:12], pod.rack)
         self._registry = make_registry()
@@ -270,7 +275,7 @@ class PodDriver:
         if self._worker is None or self._lease is None:
             self._herder = KubernetesHerder(self._client, asyncio.get_running_loop(), flow)
             self._worker = await asyncio.to_thread(
-                Worker, flow, self._herder, self._identity, self._pod.secrets
+                self._make_worker, flow, self._herder, self._identity, self._pod.secrets
             )
             self._lease = self._make_lease(flow)
             self._background.append(tasks.create_task(self._lease.run()))

@@ -7,7 +7,6 @@ import pytest
 
 from headrace.api import ReplicationTask, TaskType
 from headrace.connect.runtime.herder import TaskConflict
-from headrace.driver import kubernetes_herder
 from headrace.driver.kubernetes_herder import EpochFence
 from headrace.k8s import Client, NotFound, ObjectInvalid
 
@@ -44,9 +43,8 @@ def tasks(*names: str, epoch: int = 1) -> list[ReplicationTask]:
     ]
 
 
-@pytest.fixture(autouse=True)
-def _hasty(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kubernetes_herder, "_EVERY_S", 0.001)
+def fence(written: Written) -> EpochFence:
+    return EpochFence(cast("Client", written), "shop", interval_s=0.001)
 
 
 async def settle() -> None:
@@ -56,7 +54,7 @@ async def settle() -> None:
 def test_one_is_written_at_once_and_the_others_follow() -> None:
     async def scene() -> None:
         written = Written(b=NotFound("it is gone"))
-        raised = EpochFence(cast("Client", written), "shop")
+        raised = fence(written)
         await raised.raise_in_time(SOURCE, 2, [*tasks("a", "b", "c"), *tasks("done", epoch=2)])
         assert written.names == ["a"]
         await settle()
@@ -68,7 +66,7 @@ def test_one_is_written_at_once_and_the_others_follow() -> None:
 def test_a_change_does_not_wait_its_turn() -> None:
     async def scene() -> None:
         written = Written()
-        raised = EpochFence(cast("Client", written), "shop")
+        raised = fence(written)
         await raised.raise_in_time(SOURCE, 2, tasks("a", "b", "c"))
         await raised.raise_now(SOURCE, 2, tasks("b", "c"))
         assert written.names == ["a", "b", "c"]
@@ -81,7 +79,7 @@ def test_a_change_does_not_wait_its_turn() -> None:
 def test_a_driver_that_stops_writes_nothing_more() -> None:
     async def scene() -> None:
         written = Written()
-        raised = EpochFence(cast("Client", written), "shop")
+        raised = fence(written)
         await raised.raise_in_time(SOURCE, 2, tasks("a", "b", "c"))
         await raised.end()
         assert asyncio.all_tasks() == {asyncio.current_task()}
@@ -96,7 +94,7 @@ def test_a_later_connector_ends_it() -> None:
 
     async def scene() -> None:
         written = Written(b=later)
-        raised = EpochFence(cast("Client", written), "shop")
+        raised = fence(written)
         await raised.raise_in_time(SOURCE, 2, tasks("a", "b", "c"))
         await settle()
         assert written.names == ["a", "b"]

@@ -9,7 +9,6 @@ from typing import Any, cast
 import pytest
 
 from headrace.api import ReplicationFlow, ReplicationTask, TaskType
-from headrace.driver import kubernetes_herder
 from headrace.driver.kubernetes_herder import KubernetesHerder
 from headrace.k8s import Client, Unavailable
 
@@ -31,17 +30,14 @@ class Slow:
             raise Unavailable("the API server did not answer in time") from None
 
 
-def test_an_error_that_comes_when_nobody_waits_any_more_is_not_printed(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(kubernetes_herder, "_PUBLISH_S", 0.05)
+def test_an_error_that_comes_when_nobody_waits_any_more_is_not_printed() -> None:
     printed: list[object] = []
     loop = asyncio.new_event_loop()
     loop.set_exception_handler(lambda _, context: printed.append(context))
     thread = Thread(target=loop.run_forever)
     thread.start()
     try:
-        herder = KubernetesHerder(cast(Client, Slow()), loop, _flow())
+        herder = KubernetesHerder(cast(Client, Slow()), loop, _flow(), publish_timeout_s=0.05)
         with pytest.raises(Unavailable, match="did not answer within"):
             herder.list_tasks(CONNECTOR, TaskType.SOURCE_TASK)
         time.sleep(0.2)
