@@ -132,6 +132,7 @@ class DriverCache:
         namespace: str | None,
         lease_s: Callable[[FlowName], int | None],
         changed: Callable[[FlowName], None],
+        make_lease_watch: Callable[..., LeaseWatch],
     ) -> None:
         """Create an empty cache.
 
@@ -141,6 +142,7 @@ class DriverCache:
             lease_s: Returns the duration of a flow's Leases in seconds, or None for an unknown
                 flow.
             changed: Receives each flow whose drivers changed.
+            make_lease_watch: Creates the watch over the drivers' Leases.
         """
         self._lease_s, self._changed = lease_s, changed
         self._pods: dict[FlowName, dict[DriverName, DriverPod]] = {}
@@ -148,7 +150,7 @@ class DriverCache:
         self._pod_copy = Reflector(
             client, POD, namespace, labels=_DRIVERS, on_change=self.pod_changed
         )
-        self._leases = LeaseWatch(
+        self._leases = make_lease_watch(
             client, _DRIVERS, namespace=namespace, on_change=self._leases_changed
         )
         self.copies = (self._pod_copy, self._leases)
@@ -327,6 +329,8 @@ class ClusterCache:
         enqueue: Callable[[FlowName, float], None],
         selector: str = "",
         list_every_s: float = LIST_EVERY_S,
+        *,
+        make_lease_watch: Callable[..., LeaseWatch] = LeaseWatch,
     ) -> None:
         """Create an empty cache.
 
@@ -336,6 +340,7 @@ class ClusterCache:
             enqueue: Receives a flow, and the seconds within which to reconcile it.
             selector: Label selector of the flows. Other flows are ignored.
             list_every_s: Interval of the lists of flows, in seconds.
+            make_lease_watch: Creates the watch over the drivers' Leases.
         """
         self._client, self._enqueue = client, enqueue
         self._flows, self._units = FlowCache(), UnitCache()
@@ -344,7 +349,11 @@ class ClusterCache:
         self._written_before: dict[FlowName, frozenset[Target]] = {}
         """Targets of each flow at its last reconcile."""
         self._drivers = DriverCache(
-            client, namespace, self._lease_s, lambda name: enqueue(name, SOON_S)
+            client,
+            namespace,
+            self._lease_s,
+            lambda name: enqueue(name, SOON_S),
+            make_lease_watch,
         )
         self._flow_copy = KopfCopy(
             client,

@@ -34,11 +34,6 @@ from headrace.errors import HeadraceError
 from headrace.k8s import DEPLOYMENT, NETWORK_POLICY
 from headrace.logs import get_logger
 
-_ANSWER_TIMEOUT_S = 2.0
-"""Time that a reconcile waits for the API server, in seconds.
-
-A healthy API server responds within it, unless a webhook delays the response.
-"""
 _REPORTED_FROM = 3
 """Number of consecutive failures from which a failure is reported.
 
@@ -68,6 +63,7 @@ class Provisioner:
         make: Callable[[ReplicationFlow], Awaitable[None]],
         verify: Callable[[str, str], Awaitable[None]],
         enqueue: Callable[[FlowName, float], None],
+        answer_timeout_s: float,
     ) -> None:
         """Create a provisioner for all flows.
 
@@ -75,15 +71,20 @@ class Provisioner:
             make: Creates the missing children of a flow.
             verify: Detects deleted children.
             enqueue: Receives a flow whose attempt took longer than its reconcile waited.
+            answer_timeout_s: Time that a reconcile waits for the API server, in seconds.
         """
         self._make, self._verify, self._enqueue = make, verify, enqueue
+        self._answer_timeout_s = answer_timeout_s
         self._attempts: dict[FlowName, asyncio.Task[None]] = {}
         self._readiness: dict[FlowName, Readiness] = {}
         self._failures: dict[FlowName, int] = {}
         self._verified_s: dict[FlowName, float] = {}
 
     async def provide(self, flow: ReplicationFlow) -> Provided:
-        """Create the missing children of a flow, waiting for the API server for at most 2 s."""
+        """Create the missing children of a flow.
+
+        Wait for the API server for at most ``answer_timeout_s``.
+        """
         name = flow_name(flow)
         attempt = self._attempts.get(name)
         if attempt is not None and attempt.done():
@@ -93,7 +94,7 @@ class Provisioner:
             attempt = None  # the flow may have changed
         if attempt is None:
             attempt = self._attempts[name] = asyncio.create_task(self._attempt(flow))
-            await asyncio.wait([attempt], timeout=_ANSWER_TIMEOUT_S)
+            await asyncio.wait([attempt], timeout=self._answer_timeout_s)
             if attempt.done():
                 return self._collect(name, attempt)
             attempt.add_done_callback(lambda _: self._enqueue(name, SOON_S))
@@ -249,6 +250,11 @@ class FlowSettings:
 
     If None, the operator writes these permissions into a role of each flow. The operator must then
     have these permissions itself.
+    """
+    answer_timeout_s: float = 2.0
+    """Time that a reconcile waits for the API server to create a flow's children, in seconds.
+
+    A healthy API server responds within it, unless a webhook delays the response.
     """
 
 

@@ -80,7 +80,9 @@ class FlowReconciler:
         """
         self._cache, self._writes, self._enqueue = cache, writes, enqueue
         self._owned = FlowChildren(cache, children, settings, rollouts)
-        self._provisioner = Provisioner(self._owned.apply, children.verify, enqueue)
+        self._provisioner = Provisioner(
+            self._owned.apply, children.verify, enqueue, settings.answer_timeout_s
+        )
         self._loops = Loops(cache)
         self._assigners: dict[FlowName, Assigner] = {}
 

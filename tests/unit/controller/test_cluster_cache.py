@@ -11,18 +11,19 @@ from headrace.controller.cluster_cache import ClusterCache, UnitCache
 from headrace.controller.events import EventRecorder
 from headrace.controller.flow_writer import FlowWrites
 from headrace.controller.target_topics import FlowName
-from headrace.k8s import ChangeType, Client, Conflict, Kind, Object, Objects, WatchEvent
+from headrace.k8s import Client, Conflict, Kind, LeaseWatch, Object, Objects
 from headrace.k8s.kinds import FLOW as FLOW_KIND
-from headrace.k8s.kinds import TASK
+from headrace.k8s.kinds import POD, TASK, kind_of
 
 FLOW = ("shop", "orders")
 
 
 class Watched:
-    """API server that reports scripted events of units. Flows are only listed."""
+    """API server that reports scripted events of units and pods. Flows are only listed."""
 
     def __init__(self, *units: Object) -> None:
-        self.units, self.events = list(units), asyncio.Queue[tuple[str, Object]]()
+        self.units = list(units)
+        self.events = {kind: asyncio.Queue[tuple[str, Object]]() for kind in (TASK, POD)}
         self.flows: Objects = []
         self.flow_lists = 0
 
@@ -38,26 +39,47 @@ class Watched:
 
     async def watch(self, kind: Kind, *_: Any, **__: Any) -> AsyncIterator[tuple[str, Object]]:
         yield "CONNECTED", {}
-        while kind is TASK:
-            yield await self.events.get()
+        while kind in self.events:
+            yield await self.events[kind].get()
         await asyncio.Event().wait()
 
 
-class Seen:
-    """Complete cache, with the flows that it has queued since."""
+class Leases(LeaseWatch):
+    """Watch over Leases that shows which Leases it expects."""
 
-    def __init__(self, cache: ClusterCache, watched: Watched, wanted: list[FlowName]) -> None:
-        self.cache, self.watched, self.wanted = cache, watched, wanted
+    expected: Mapping[tuple[str, str], float] = {}
+
+    def expect(self, durations_s: Mapping[tuple[str, str], float]) -> None:
+        self.expected = durations_s
+        super().expect(durations_s)
+
+
+class Seen:
+    """Cache, with the flows that it has queued."""
+
+    def __init__(self, watched: Watched) -> None:
+        self.watched, self.wanted = watched, list[FlowName]()
+        self.cache = ClusterCache(
+            cast(Client, watched),
+            None,
+            lambda name, _: self.wanted.append(name),
+            list_every_s=0.01,
+            make_lease_watch=self._watch_leases,
+        )
+
+    def _watch_leases(self, *of: Any, **options: Any) -> Leases:
+        self.leases = Leases(*of, **options)
+        return self.leases
 
     def units(self, flow: FlowName = FLOW) -> dict[str, str]:
         """Return the driver of each unit."""
         there = self.cache.tasks(self.cache.in_force(flow).flow)
         return {task.metadata.name: task.spec.driver_name for task in there}
 
-    async def send(self, type: str, unit: Object) -> None:
+    async def send(self, type: str, object: Object) -> None:
         """Send an event, and wait until it is processed."""
         self.wanted.clear()
-        await self.watched.events.put((type, unit))
+        await self.watched.events[kind_of(object)].put((type, object))
         await until(lambda: self.wanted)
 
 
@@ -70,13 +92,10 @@ async def until(holds: Callable[[], object]) -> None:
 def run(test: Callable[[Seen], Awaitable[None]], *units: Object) -> None:
     @asynccontextmanager
     async def watching() -> AsyncIterator[Seen]:
-        watched, wanted = Watched(*units), list[FlowName]()
-        cache = ClusterCache(
-            cast(Client, watched), None, lambda name, _: wanted.append(name), list_every_s=0.01
-        )
-        running = asyncio.create_task(cache.run())
-        await until(lambda: cache.is_complete)
-        yield Seen(cache, watched, wanted)
+        seen = Seen(Watched(*units))
+        running = asyncio.create_task(seen.cache.run())
+        await until(lambda: seen.cache.is_complete)
+        yield seen
         running.cancel()
 
     async def main() -> None:
@@ -258,25 +277,19 @@ def test_flows_that_wait_for_a_target_topic_are_woken_when_it_is_taken_or_freed(
 
 
 def test_a_driver_without_a_lease_gets_as_long_as_its_flow_says() -> None:
-    class Leases:
-        """Stand-in for the watch over Leases."""
-
-        expected: Mapping[tuple[str, str], float] = {}
-
-        def expect(self, durations_s: Mapping[tuple[str, str], float]) -> None:
-            self.expected = durations_s
-
     async def test(seen: Seen) -> None:
-        leases = seen.cache._drivers._leases = cast(Any, Leases())
+        leases = seen.leases
         pod = {
+            "apiVersion": POD.api_version,
+            "kind": POD.name,
             "metadata": {
                 "name": "orders-driver-a",
                 "namespace": "shop",
                 "resourceVersion": "1",
                 "labels": {"headrace.dev/flow": "orders"},
-            }
+            },
         }
-        seen.cache._drivers.pod_changed(WatchEvent(ChangeType.ADDED, pod, None))
+        await seen.send("ADDED", pod)
         assert leases.expected == {}, "of a flow that is not known"
         patient = flow()
         patient["spec"]["drivers"] = {"leaseSeconds": 60}

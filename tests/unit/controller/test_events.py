@@ -3,8 +3,6 @@
 import asyncio
 from typing import Any, cast
 
-import pytest
-
 from headrace.api import ReplicationFlow
 from headrace.controller.events import EventRecorder, Occurrence
 from headrace.k8s import Client, Object
@@ -35,16 +33,10 @@ class Posted:
         return self.now
 
 
-@pytest.fixture
-def posted(monkeypatch: pytest.MonkeyPatch) -> Posted:
-    posted = Posted()
-    monkeypatch.setattr("headrace.controller.events.time.monotonic", posted.monotonic)
-    return posted
-
-
-def test_a_state_that_flaps_has_few_events(posted: Posted) -> None:
+def test_a_state_that_flaps_has_few_events() -> None:
     """All day long, every ten seconds; an API server keeps Events for an hour."""
-    recorder = EventRecorder(cast("Client", posted), "operator-0")
+    posted = Posted()
+    recorder = EventRecorder(cast("Client", posted), "operator-0", posted.monotonic)
 
     async def flap(seconds: int) -> None:
         for _ in range(0, seconds, 10):

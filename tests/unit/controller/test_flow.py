@@ -4,13 +4,13 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from copy import deepcopy
+from dataclasses import replace
 from typing import Any, cast
 
 import pytest
 
 from headrace.api import ReplicationFlow
 from headrace.assign import TaskId
-from headrace.controller import flow_children
 from headrace.controller.children import Children
 from headrace.controller.cluster_cache import ClusterCache
 from headrace.controller.drivers import DriverLease
@@ -380,9 +380,7 @@ def test_units_of_a_lost_driver_move_though_a_child_cannot_be_applied() -> None:
     asyncio.run(test())
 
 
-def test_units_move_while_a_webhook_lets_the_operator_wait(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(flow_children, "_ANSWER_TIMEOUT_S", 0.05)
-
+def test_units_move_while_a_webhook_lets_the_operator_wait() -> None:
     async def test() -> None:
         server, late = a_flow_whose_driver_is_gone(), asyncio.Event()
 
@@ -391,7 +389,7 @@ def test_units_move_while_a_webhook_lets_the_operator_wait(monkeypatch: pytest.M
             raise HOOK
 
         server.admit = hangs
-        async with operated(server) as it:
+        async with operated(server, replace(SETTINGS, answer_timeout_s=0.05)) as it:
             assert await it.reconcile() is None
             assert it.driver == "b"
             assert it.queued == []
