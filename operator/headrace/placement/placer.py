@@ -1,6 +1,6 @@
 """Places units on drivers according to the answer of a flow's assignor."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 from math import exp
@@ -130,9 +130,18 @@ class Placer:
     may be lost at any time: at worst a unit moves a minute too early.
     """
 
-    def __init__(self, plug_in_limit_s: float = 5.0) -> None:
-        """Create a placer. Plug-ins have ``plug_in_limit_s`` to respond."""
-        self._limit_s = plug_in_limit_s
+    def __init__(
+        self,
+        plug_in_limit_s: float = 5.0,
+        open_decider: Callable[[str, float], Decider] = open_assignor,
+    ) -> None:
+        """Create a placer.
+
+        Args:
+            plug_in_limit_s: Time in seconds that plug-ins have to respond.
+            open_decider: Opens an assignor by its name, with ``plug_in_limit_s``.
+        """
+        self._limit_s, self._open_decider = plug_in_limit_s, open_decider
         self._known: dict[str, _Known] = {}
         self._rates = Rates()
 
@@ -226,7 +235,7 @@ class Placer:
 
     def _open(self, name: str) -> _Known:
         if name not in self._known:
-            self._known[name] = _Known(open_assignor(name, self._limit_s))
+            self._known[name] = _Known(self._open_decider(name, self._limit_s))
         return self._known[name]
 
     def _forget(self, names: Iterable[str]) -> None:

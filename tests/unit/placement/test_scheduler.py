@@ -266,9 +266,7 @@ def test_a_unit_that_has_just_begun_weighs_like_the_others(scheduler: Placer) ->
     assert moved(seen, schedule) == set()
 
 
-def test_facts_that_nothing_fills_are_those_that_their_types_name(
-    scheduler: Placer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_facts_that_nothing_fills_are_those_that_their_types_name() -> None:
     """If you set one of them, change the list in ``headrace/assign/assignor.py``."""
     asked: list[ApplicationState] = []
 
@@ -279,8 +277,8 @@ def test_facts_that_nothing_fills_are_those_that_their_types_name(
 
         def close(self) -> None: ...
 
-    monkeypatch.setattr("headrace.placement.placer.open_assignor", lambda *_: Asked())
-    scheduler.decide([flow(standbys=1)], units("a", "b"), drivers("ab"), 0)
+    placer = Placer(open_decider=lambda *_: Asked())
+    placer.decide([flow(standbys=1)], units("a", "b"), drivers("ab"), 0)
     (state,) = asked
     assert {info.racks for info in state.tasks.values()} == {()}
     for driver in state.drivers.values():
