@@ -27,7 +27,7 @@ from headrace.kafka.security import UNREADABLE, end_of, read_credentials, token_
 TIMEOUT_S = 2.0
 """Time limit in seconds for a connection, a handshake or a response of a diagnosis.
 
-A server that runs responds in much less, and a diagnosis delays the error of a request.
+A server that runs responds in much less time, and a diagnosis delays the error of a request.
 """
 _API_VERSIONS = bytes([0, 0, 0, 10, 0, 18, 0, 0, 0, 0, 0, 1, 255, 255])
 """ApiVersions request, version 0, without a client id. Every broker responds before a login."""
