@@ -12,6 +12,7 @@ from typing import Protocol
 from headrace.api import ChaosAction, ChaosStep, FlowState
 from headrace.errors import HeadraceError, InvalidSpec
 from headrace.mirror_test import Fault, LoadProgress
+from headrace.timing import Clock
 
 
 @dataclass(frozen=True)
@@ -73,12 +74,24 @@ class Chaos:
     """
 
     def __init__(
-        self, steps: Sequence[ChaosStep], injector: FaultInjector, patience_s: float
+        self,
+        steps: Sequence[ChaosStep],
+        injector: FaultInjector,
+        patience_s: float,
+        clock: Clock = time,
     ) -> None:
-        """Create a runner. ``patience_s`` is the maximum duration of a recovery."""
+        """Create a runner.
+
+        Args:
+            steps: Steps in the order of their injection.
+            injector: Injector of their faults.
+            patience_s: Maximum duration of a recovery, in seconds.
+            clock: Source of the Unix time, to which ``Injection.at_ms`` is compared.
+        """
         self._pending = list(steps)
         self._injector = injector
         self._patience_s = patience_s
+        self._clock = clock
         self._faults: list[Fault] = []
         self._open: dict[int, tuple[Injection, float]] = {}
         """Faults whose recovery is being timed, by their index in ``_faults``.
@@ -109,7 +122,7 @@ class Chaos:
         waits = self._pending[0].action not in _WITHOUT_WAITING
         if waits and (self._open or now_s < self._over_at_s):
             return None
-        step, called_s = self._pending.pop(0), time.time()
+        step, called_s = self._pending.pop(0), self._clock.time()
         try:
             injection = self._injector.inject(step)
         except HeadraceError as error:

@@ -273,10 +273,29 @@ class PodInjector:
     The chart's chaos-rules.yaml contains its permissions.
     """
 
-    def __init__(self, client: Client, run: Run, namespace: str, *, flow: str, test: str) -> None:
-        """Create an injector. An annotation of ``test`` tells the operator to end itself."""
+    def __init__(
+        self,
+        client: Client,
+        run: Run,
+        namespace: str,
+        *,
+        flow: str,
+        test: str,
+        stable_timeout_s: float = _TIMEOUT_S,
+    ) -> None:
+        """Create an injector.
+
+        Args:
+            client: Client of the API server.
+            run: Runs the client's coroutines.
+            namespace: Namespace of the flow and of the test.
+            flow: Name of the flow.
+            test: Name of the test. An annotation of it tells the operator to end itself.
+            stable_timeout_s: Time limit for the units to stop moving before a fault, in seconds.
+        """
         self._client, self._run, self._namespace = client, run, namespace
         self._flow, self._test = flow, test
+        self._stable_timeout_s = stable_timeout_s
 
     def inject(self, step: ChaosStep) -> Injection:
         """Inject the fault of a step.
@@ -408,8 +427,8 @@ class PodInjector:
     async def _read_when_stable(self) -> FlowSnapshot:
         """Wait until no unit moves, and return the flow's state.
 
-        While units move, it is unknown which units the fault will move. Raise ``GaveUp`` after a
-        minute.
+        While units move, it is unknown which units the fault will move. Raise ``GaveUp`` after
+        ``stable_timeout_s``.
         """
 
         async def stable() -> FlowSnapshot:
@@ -418,9 +437,9 @@ class PodInjector:
             return snapshot
 
         try:
-            return await retried(stable, _TIMEOUT_S)
+            return await retried(stable, self._stable_timeout_s)
         except Retriable as error:
-            why = f"flow {self._flow} was not stable for {_TIMEOUT_S:.0f} s: {error}"
+            why = f"flow {self._flow} was not stable for {self._stable_timeout_s:.0f} s: {error}"
             raise GaveUp(why) from error
 
     async def _read(self) -> FlowSnapshot:

@@ -1,10 +1,10 @@
 """Steps of chaos against a scripted flow."""
 
 from collections.abc import Callable
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from support.fake_kafka import FakeClock
 
 from headrace.api import ChaosAction, ChaosStep, FlowState, Side
 from headrace.chaos import Chaos, Injection, LocalInjector, PauseFaults, refused
@@ -156,20 +156,20 @@ def test_what_was_not_done_says_why() -> None:
 class Slow:
     """Injector that breaks the flow two seconds after its call, for ten seconds."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: FakeClock) -> None:
+        self._clock = clock
         self.done: list[ChaosStep] = []
 
     def inject(self, step: ChaosStep) -> Injection:
         self.done.append(step)
-        return Injection(at_ms=7_000, recovered=lambda: True, lasts_s=10.0)
+        at_ms = int(self._clock.time() * 1000) + 2_000
+        return Injection(at_ms, recovered=lambda: True, lasts_s=10.0)
 
 
-def test_a_recovery_counts_from_when_it_broke_and_the_next_step_waits_until_it_is_over(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("headrace.chaos.chaos.time", SimpleNamespace(time=lambda: 5.0))
-    flow = Slow()
-    chaos = Chaos(steps(0, 0), flow, patience_s=30)
+def test_a_recovery_counts_from_when_it_broke_and_the_next_step_waits_until_it_is_over() -> None:
+    clock = FakeClock()
+    flow = Slow(clock)
+    chaos = Chaos(steps(0, 0), flow, patience_s=30, clock=clock)
     chaos.advance(at(1), 100.0)
     chaos.advance(at(2), 105.0)
     assert chaos.faults[0].recovery_seconds == 3

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from headrace.api import ChaosAction, ChaosStep, FlowState
-from headrace.chaos import pods
 from headrace.chaos.pods import PodInjector, build_container, freeze_s
 from headrace.errors import GaveUp, InvalidSpec
 from headrace.k8s import Unavailable
@@ -114,10 +113,15 @@ def api() -> Api:
 
 
 @pytest.fixture
-def flow(api: Api) -> Iterator[PodInjector]:
+def runner() -> Iterator[asyncio.Runner]:
     with asyncio.Runner() as runner:
-        client: Any = api
-        yield PodInjector(client, runner.run, "shop", flow="orders", test="nightly")
+        yield runner
+
+
+@pytest.fixture
+def flow(api: Api, runner: asyncio.Runner) -> PodInjector:
+    client: Any = api
+    return PodInjector(client, runner.run, "shop", flow="orders", test="nightly")
 
 
 def step(action: ChaosAction, drivers: int | None = None) -> ChaosStep:
@@ -178,10 +182,11 @@ def test_the_only_driver_is_not_frozen(api: Api, flow: PodInjector) -> None:
     assert not api.patches
 
 
-def test_nothing_is_broken_while_units_move(
-    api: Api, flow: PodInjector, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(pods, "_TIMEOUT_S", 0.1)
+def test_nothing_is_broken_while_units_move(api: Api, runner: asyncio.Runner) -> None:
+    client: Any = api
+    flow = PodInjector(
+        client, runner.run, "shop", flow="orders", test="nightly", stable_timeout_s=0.1
+    )
     api.units["task-0"]["spec"]["driverName"] = "b"
     with pytest.raises(
         GaveUp, match="flow orders was not stable for 0 s: units do not run, or move"
