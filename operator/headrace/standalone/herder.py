@@ -55,6 +55,7 @@ class StandaloneHerder:
         *,
         server: ForkServer | None = None,
         racks: Sequence[str] = (),
+        store: TaskStore | None = None,
     ) -> None:
         """Create a herder without drivers. ``run`` starts them.
 
@@ -66,6 +67,7 @@ class StandaloneHerder:
             log_format: One of ``logs.FORMATS``.
             server: Server that starts the drivers. None: ``run`` opens one.
             racks: Racks that are assigned to the drivers in turn.
+            store: Store of the units. None: a new one.
         """
         self._flows = {flow.metadata.name: _made_now(flow) for flow in flows}
         self._lease_s = float(min(f.spec.drivers.lease_seconds for f in self._flows.values()))
@@ -79,7 +81,7 @@ class StandaloneHerder:
         """Function that returns notices for the user, such as an invalid edit of a manifest."""
         self.dashboard: str | None = None
         """URL of the dashboard, or None if the run does not serve it."""
-        self._store = TaskStore()
+        self._store = TaskStore() if store is None else store
         self._fleet = Fleet(
             server or driver_server(),
             drivers,

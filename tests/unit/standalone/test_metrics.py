@@ -11,6 +11,7 @@ from headrace.api import ReplicationFlow, ReplicationTaskStatus, TaskType
 from headrace.standalone import StandaloneHerder
 from headrace.standalone.fleet import Samples
 from headrace.standalone.metrics import not_ready, run_registry
+from headrace.standalone.task_store import TaskStore
 
 FLOW = ReplicationFlow.model_validate(
     {
@@ -40,13 +41,14 @@ class Driver:
 
 def test_a_task_that_moves_is_measured_by_its_owner_only(monkeypatch: pytest.MonkeyPatch) -> None:
     async def scrape() -> str:
-        herder = StandaloneHerder([FLOW], 0)
+        store = TaskStore()
+        herder = StandaloneHerder([FLOW], 0, store=store)
         drivers = [Driver("driver-1", 70), Driver("driver-2", 80)]
         monkeypatch.setattr(herder, "alive", lambda: drivers)
-        herder._store.put("f", TaskType.SOURCE_TASK, 0)
+        store.put("f", TaskType.SOURCE_TASK, 0)
         (task,) = (one for one in herder.tasks("f") if one.spec.type is TaskType.SOURCE_TASK)
         owned = ReplicationTaskStatus(driver_name="driver-2", driver_incarnation="x", epoch=1)
-        herder._store.write_status(task, owned)
+        store.write_status(task, owned)
         (sentence,) = not_ready(herder)
         assert sentence.startswith("f: ")
         registry = run_registry(herder, asyncio.get_running_loop())

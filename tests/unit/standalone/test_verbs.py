@@ -10,6 +10,7 @@ from headrace.api import ReplicationFlow, Resets, TaskType, TopicPartition, Topi
 from headrace.errors import InvalidSpec
 from headrace.standalone import StandaloneHerder
 from headrace.standalone.control_handlers import answer
+from headrace.standalone.task_store import TaskStore
 
 FLOW = ReplicationFlow.model_validate(
     {
@@ -54,9 +55,10 @@ def test_a_flow_and_its_partitions_are_paused_and_resumed() -> None:
 
 def test_a_reset_is_an_annotation_that_drivers_receive_and_no_change_of_the_spec() -> None:
     async def scene() -> None:
-        herder = StandaloneHerder([FLOW], 0)
+        store = TaskStore()
+        herder = StandaloneHerder([FLOW], 0, store=store)
         at = TopicPartition("orders", 3)
-        herder._store.put("f", TaskType.SOURCE_TASK, 0, TopicPartitions.pack([at]))
+        store.put("f", TaskType.SOURCE_TASK, 0, TopicPartitions.pack([at]))
 
         async def ask(partitions: str, dry_run: bool = False) -> dict[str, Any]:
             asked = {"partitions": partitions, "dry_run": dry_run}
