@@ -9,26 +9,30 @@ import structlog
 from support.source_tasks import FLOW, P0, P1, Scene
 
 from headrace.api import TaskType, TopicPartitions
+from headrace.cli.flow import flow_access
 from headrace.cli.flow.flow_verbs import LocalFlows
 from headrace.cli.main import main
+from headrace.control import control
 from headrace.standalone import StandaloneHerder
 from headrace.standalone.control_handlers import answer
+from headrace.standalone.task_store import TaskStore
 
 
 @pytest.fixture
 def herder(monkeypatch: pytest.MonkeyPatch) -> StandaloneHerder:
     """Return the herder of a run whose flow has one task."""
+    store = TaskStore()
 
     async def make() -> StandaloneHerder:
-        return StandaloneHerder([FLOW], 0)
+        return StandaloneHerder([FLOW], 0, store=store)
 
     herder = asyncio.run(make())
-    herder._store.put("f", TaskType.SOURCE_TASK, 0, TopicPartitions.pack([P0, P1]))
+    store.put("f", TaskType.SOURCE_TASK, 0, TopicPartitions.pack([P0, P1]))
 
     def request(flow: str, verb: str, **arguments: Any) -> dict[str, Any]:
         return asyncio.run(answer(herder, flow, verb, arguments))
 
-    monkeypatch.setattr("headrace.control.control.request", request)
+    monkeypatch.setattr(control, "request", request)
     monkeypatch.setattr(LocalFlows, "names", lambda self: ["f"])
     return herder
 
@@ -38,7 +42,7 @@ def scene(monkeypatch: pytest.MonkeyPatch) -> Iterator[Scene]:
     """Yield the clusters of the flow, as a command opens them."""
     structlog.reset_defaults()  # an earlier command logs to a stream that is closed by now
     scene = Scene()
-    monkeypatch.setattr("headrace.cli.flow.flow_access.FlowContext", lambda *_, **__: scene.context)
+    monkeypatch.setattr(flow_access, "FlowContext", lambda *_, **__: scene.context)
     yield scene
     scene.close()
 

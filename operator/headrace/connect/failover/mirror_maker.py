@@ -1,6 +1,5 @@
 """Stored offsets of MirrorMaker 2, and their import as the progress of a flow."""
 
-import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -93,7 +92,7 @@ class MirrorMaker:
         self.check_no_members()
         target = self.context.target
         before = self._ends() | target.known_ends(copies)
-        time.sleep(quiet_s)
+        self.context.sleep(quiet_s)
         after = self._ends() | target.known_ends(copies)
         if grew := sorted(at for at, end in after.items() if end != before.get(at, end)):
             raise Fatal(

@@ -1,6 +1,5 @@
 """Survey of a flow before its fail-over: copied partitions, groups and denied writes."""
 
-import time
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -123,7 +122,7 @@ def survey(context: FlowContext, quiet_s: float) -> Survey:
     if not partitions:
         raise InvalidSpec(f"{context.source.name} has no topic of flow {context.name}")
     before = context.source.offsets(partitions, Position.LATEST)
-    time.sleep(quiet_s)
+    context.sleep(quiet_s)
     ends = context.source.offsets(partitions, Position.LATEST)
     progress = {at: stored.get(context.progress_key(at)) for at in partitions}
     found = {at: Partition(progress[at], ends[at], ends[at] - before[at]) for at in partitions}
@@ -191,14 +190,14 @@ def settle_groups(
         while groups.waiting:
             groups.write(last=context.clock.monotonic() >= until_s, apply=True, back=True)
             if groups.waiting:
-                time.sleep(_POLL_S)
+                context.sleep(_POLL_S)
         changed = groups.read_again(_names(context))
         if not changed:
             break
         in_use = True
     until_s = context.clock.monotonic() + _LATE_S
     while in_use and not changed and context.clock.monotonic() < until_s:
-        time.sleep(_POLL_S)
+        context.sleep(_POLL_S)
         changed = groups.read_again(_names(context))
     late = {
         at: LateCommit(one and one.offset, groups.waiting[at].offset) for at, one in changed.items()

@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -104,6 +104,8 @@ class FlowContext:
             clock: Source of the time.
         """
         self.clock = clock
+        self.sleep: Callable[[float], None] = time.sleep
+        """Function that waits for the given seconds."""
         self.clients = replace(
             clients,
             acls=lambda cluster: clients.acls(self._known(cluster)),

@@ -1,11 +1,9 @@
 """``headrace check``, with brokers in memory."""
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import structlog
 import yaml
 from support.source_tasks import COPY, FLOW, TOPIC, Scene
 
@@ -14,25 +12,10 @@ from headrace.kafka import Operation
 
 
 @pytest.fixture
-def scene(monkeypatch: pytest.MonkeyPatch) -> Iterator[Scene]:
-    structlog.reset_defaults()  # an earlier command logs to a stream that is closed by now
-    scene = Scene()
+def scene(scene: Scene) -> Scene:
     for cluster, topic in ((scene.source, TOPIC), (scene.target, COPY)):
         cluster.configs[topic] = {}
-    monkeypatch.setattr("headrace.cli.flow.check.open_context", lambda *_: _Open(scene))
-    yield scene
-    scene.close()
-
-
-class _Open:
-    def __init__(self, scene: Scene) -> None:
-        self._scene = scene
-
-    def __enter__(self) -> object:
-        return self._scene.context
-
-    def __exit__(self, *_: object) -> None:
-        """Do nothing: the scene closes it."""
+    return scene
 
 
 @pytest.fixture

@@ -4,16 +4,14 @@ Nothing here can fence the mover's writers: tests/integration/test_fail_over.py 
 """
 
 import json
-import time
 from collections.abc import Callable, Mapping, Set
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from support.fake_kafka import FakeClock, FakeRecord
+from support.fake_kafka import FakeRecord
 from support.source_tasks import COPY, P0, P1, TOPIC, Scene
 
 from headrace.api import (
@@ -25,7 +23,9 @@ from headrace.api import (
     TaskPhase,
     TopicPartition,
 )
+from headrace.cli.flow import flow_access
 from headrace.cli.flow.failover_report import group_entries
+from headrace.cli.flow.flow_verbs import LocalFlows
 from headrace.connect.checkpoint.checkpoint_log import CheckpointLog
 from headrace.connect.checkpoint.group_checkpoints import GroupCheckpoints
 from headrace.connect.checkpoint.group_report import EARLIER
@@ -33,7 +33,7 @@ from headrace.connect.failover.survey import deny_writes
 from headrace.connect.runtime.context import FlowContext
 from headrace.connect.runtime.offset_sync_writer import ensure_offset_syncs_topic
 from headrace.datapath import Before, Closed
-from headrace.errors import Fatal, Retriable
+from headrace.errors import Fatal, NotRunning, Retriable
 from headrace.kafka import Committed, GroupActive
 from headrace.replication import (
     Checkpoint,
@@ -56,7 +56,7 @@ def copied(herder: StandaloneHerder, scene: Scene, monkeypatch: pytest.MonkeyPat
         scene.context.change(flow)
         return scene.context
 
-    monkeypatch.setattr("headrace.cli.flow.flow_access.FlowContext", context)
+    monkeypatch.setattr(flow_access, "FlowContext", context)
     monkeypatch.setattr(scene.context, "close", lambda: None)  # the task continues with it
     scene.start()
     scene.observe()
@@ -69,17 +69,16 @@ def copied(herder: StandaloneHerder, scene: Scene, monkeypatch: pytest.MonkeyPat
 
 
 @pytest.fixture(autouse=True)
-def meanwhile(monkeypatch: pytest.MonkeyPatch, scene: Scene) -> list[Callable[[], object]]:
+def meanwhile(scene: Scene) -> list[Callable[[], object]]:
     """Return the list of steps that happen, one after the other, while the command watches."""
     steps: list[Callable[[], object]] = []
 
     def sleep(seconds: float) -> None:
-        cast("FakeClock", scene.context.clock).advance(seconds)
+        scene.clock.advance(seconds)
         if steps:
             steps.pop(0)()
 
-    clock = SimpleNamespace(sleep=sleep, monotonic=time.monotonic, time=time.time)
-    monkeypatch.setattr("headrace.connect.failover.survey.time", clock)
+    scene.context.sleep = sleep
     return steps
 
 
@@ -609,7 +608,11 @@ def test_abort_does_not_claim_that_a_flow_which_it_did_not_start_copies(
     file = tmp_path / "flow.json"
     file.write_text(herder.flow("f").model_dump_json(by_alias=True, exclude_none=True))
     say("failover", "f")
-    monkeypatch.setattr("headrace.cli.flow.flow_access.flows_here", lambda: None)
+
+    def names(_: LocalFlows) -> list[str]:
+        raise NotRunning("no flow runs on this machine")
+
+    monkeypatch.setattr(LocalFlows, "names", names)
     printed = say("failover", "f", "-f", str(file), "--abort")
     assert (
         "f is not failed over any more, and copies again once it runs with spec.state Running"

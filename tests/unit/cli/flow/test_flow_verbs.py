@@ -89,7 +89,7 @@ def test_tasks_are_cut_at_the_width_and_their_errors_are_last(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], width: int
 ) -> None:
     monkeypatch.setenv("COLUMNS", str(width))
-    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
     assert main(["task", "list"]) == 0
     header, row = capsys.readouterr().out.splitlines()
     assert "ERROR" in header
@@ -130,7 +130,7 @@ def test_wide_output_has_all_columns_and_is_not_cut(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")
-    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
     assert main(["task", "list", "-o", "wide"]) == 0
     header, row = capsys.readouterr().out.splitlines()
     assert "ASSIGNED TO" in header

@@ -6,7 +6,6 @@ tests/integration/test_take_turns.py has a real MirrorMaker 2.
 import json
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,6 +14,7 @@ from support.fake_kafka import MARKER, FakeRecord
 from support.source_tasks import COPY, FLOW, P0, P1, TOPIC, Scene
 
 from headrace.api import FlowState, ReplicationFlow, TopicPartition
+from headrace.cli.flow import flow_access
 from headrace.connect.checkpoint.group_checkpoints import GroupCheckpoints
 from headrace.connect.runtime.context import FlowContext
 from headrace.connect.runtime.offset_sync_writer import ensure_offset_syncs_topic
@@ -43,7 +43,7 @@ def stopped(herder: StandaloneHerder, scene: Scene, monkeypatch: pytest.MonkeyPa
         scene.context.change(flow)
         return scene.context
 
-    monkeypatch.setattr("headrace.cli.flow.flow_access.FlowContext", context)
+    monkeypatch.setattr(flow_access, "FlowContext", context)
     monkeypatch.setattr(scene.context, "close", lambda: None)  # one command follows another
     herder.pause("f", state=FlowState.STOPPED)
     scene.target.create_topic(OFFSETS, 3)
@@ -54,11 +54,15 @@ def stopped(herder: StandaloneHerder, scene: Scene, monkeypatch: pytest.MonkeyPa
 
 
 @pytest.fixture(autouse=True)
-def meanwhile(monkeypatch: pytest.MonkeyPatch) -> list[Callable[[], object]]:
+def meanwhile(scene: Scene) -> list[Callable[[], object]]:
     """Return the list of steps that happen, one after the other, while the command watches."""
     steps: list[Callable[[], object]] = []
-    clock = SimpleNamespace(sleep=lambda _: steps.pop(0)() if steps else None)
-    monkeypatch.setattr("headrace.connect.failover.mirror_maker.time", clock)
+
+    def sleep(_: float) -> None:
+        if steps:
+            steps.pop(0)()
+
+    scene.context.sleep = sleep
     return steps
 
 
