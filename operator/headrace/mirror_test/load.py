@@ -76,8 +76,10 @@ class ProducerReports:
 class LoadTail:
     """Reader of the load's progress in the run's journal."""
 
-    def __init__(self, poll: Poll, load: Load) -> None:
+    def __init__(self, poll: Poll, load: Load, *, idle_timeout_s: float = _IDLE_TIMEOUT_S) -> None:
+        """Create a reader. ``idle_timeout_s`` is the time limit without reports, in seconds."""
         self._poll = poll
+        self._idle_timeout_s = idle_timeout_s
         self._acknowledged = ProducerReports()
         self._reported_s: float | None = None
         self._has_ended = False
@@ -87,10 +89,10 @@ class LoadTail:
     def ended(self) -> bool:
         """True if the journal contains the load's manifest or failure, or the producers are silent.
 
-        Producers that report nothing for ``_IDLE_TIMEOUT_S`` count as ended.
+        Producers that report nothing for ``idle_timeout_s`` count as ended.
         """
         reported_s = self._reported_s
-        silent = reported_s is not None and time.monotonic() - reported_s > _IDLE_TIMEOUT_S
+        silent = reported_s is not None and time.monotonic() - reported_s > self._idle_timeout_s
         return self._has_ended or silent
 
     def receive(self, for_s: float) -> None:

@@ -80,7 +80,7 @@ def chaos_command(test: Path, name: str, plan: Path, ready: Path, secrets: Path 
     logs.configure()
     (found,) = load([test]).tests
     run = MirrorTestRun(name=name, test=found, secrets=secrets)
-    planned = _read_plan(plan)
+    planned = read_plan(plan_text(plan), str(plan))
     with _injector_of(run) as injector:
         chaos = Chaos(planned.steps, injector, found.spec.settle_seconds)
         journal.create(run.source)
@@ -89,16 +89,12 @@ def chaos_command(test: Path, name: str, plan: Path, ready: Path, secrets: Path 
         reporter.report(())
         ready.touch()
         try:
-            _watch(chaos, LoadTail(tail.poll, found.spec.load), reporter)
+            inject_during_load(chaos, LoadTail(tail.poll, found.spec.load), reporter)
         finally:
             tail.close()
         reporter.report(chaos.faults)
     # Written after the injector has undone its faults: a fail-over may be rehearsed from now on.
     journal.write(run.source, run.name, documents.RECOVERED_KEY, "{}")
-
-
-def _read_plan(path: Path) -> Faults:
-    return read_plan(plan_text(path), str(path))
 
 
 def injectors(
@@ -150,11 +146,16 @@ def _injector_of(run: MirrorTestRun) -> Iterator[FaultInjector]:
             runner.run(client.close())
 
 
-def _watch(chaos: Chaos, load: LoadTail, reporter: "FaultReporter") -> None:
-    """Inject faults until the load has ended and the last recovery is known."""
+def inject_during_load(
+    chaos: Chaos, load: LoadTail, reporter: "FaultReporter", poll_s: float = _POLL_S
+) -> None:
+    """Inject faults until the load has ended and the last recovery is known.
+
+    ``poll_s`` is the interval of the checks, in seconds.
+    """
     ended = False
     while not ended or chaos.recovering:
-        load.receive(_POLL_S)
+        load.receive(poll_s)
         if ended := load.ended:  # after the events that arrived during a step
             chaos.end()
         if (progress := load.clock.progress()) is None:

@@ -14,7 +14,6 @@ from headrace.cli.mirror_test import jobs as job
 from headrace.errors import InvalidSpec, Retriable
 from headrace.kafka import journal
 from headrace.mirror_test import Fault, Faults, LoadTail, MirrorTestRun
-from headrace.mirror_test import load as load_module
 from headrace.mirror_test.faults import build_plan, read_plan
 
 TEST = MirrorTest.model_validate(
@@ -67,11 +66,6 @@ class Flow:
         return self.polls > 1
 
 
-@pytest.fixture
-def poll_often(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(job, "_POLL_S", 0.001)
-
-
 def acknowledged(*counts: int) -> list[tuple[str, Any]]:
     return [(f"r1-{n}-0/progress", {"acknowledged": count}) for n, count in enumerate(counts)]
 
@@ -81,12 +75,12 @@ def run(journal_of: Journal, monkeypatch: pytest.MonkeyPatch, away: int = 0) -> 
     chaos, reporter = Chaos(PLAN.steps, Flow(), 30), job.FaultReporter(RUN, PLAN)
     reporter.report(())
     journal_of.away = away
-    job._watch(chaos, LoadTail(journal_of.poll, TEST.spec.load), reporter)
+    load = LoadTail(journal_of.poll, TEST.spec.load)
+    job.inject_during_load(chaos, load, reporter, poll_s=0.001)
     reporter.report(chaos.faults)
     return journal_of.written[-1].faults
 
 
-@pytest.mark.usefixtures("poll_often")
 def test_a_step_is_done_when_the_producers_together_are_so_far(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -98,7 +92,6 @@ def test_a_step_is_done_when_the_producers_together_are_so_far(
     assert [f.error for f in found.written[0].faults] == ["nobody did it"] * 2
 
 
-@pytest.mark.usefixtures("poll_often")
 def test_all_that_is_planned_is_told_of_at_any_time(monkeypatch: pytest.MonkeyPatch) -> None:
     found = Journal(acknowledged(600))
     run(found, monkeypatch)
@@ -111,29 +104,27 @@ def test_all_that_is_planned_is_told_of_at_any_time(monkeypatch: pytest.MonkeyPa
     assert under_way[1] == PLAN.faults[1]
 
 
-@pytest.mark.usefixtures("poll_often")
 def test_a_source_that_is_away_is_told_later(monkeypatch: pytest.MonkeyPatch) -> None:
     found = Journal(acknowledged(600), acknowledged(600), acknowledged(600))
     assert run(found, monkeypatch, away=1)[0].recovery_seconds is not None
     assert found.away == 0
 
 
+@pytest.mark.parametrize(("limits", "ended"), [({}, False), ({"idle_timeout_s": -1.0}, True)])
 def test_a_load_of_whose_producers_nothing_is_heard_has_ended(
-    monkeypatch: pytest.MonkeyPatch,
+    limits: dict[str, float], *, ended: bool
 ) -> None:
     quiet = Journal(acknowledged(1), *([[]] * 9_999))
-    load = LoadTail(quiet.poll, TEST.spec.load)
+    load = LoadTail(quiet.poll, TEST.spec.load, **limits)
     assert not load.ended, "it may take its time to begin"
     load.receive(0.001)
-    assert not load.ended
-    monkeypatch.setattr(load_module, "_IDLE_TIMEOUT_S", -1.0)
-    assert load.ended
+    assert load.ended is ended
 
 
 def test_the_plan_is_read_or_refused(tmp_path: Path) -> None:
     plan = tmp_path / "chaos.json"
     plan.write_text(build_plan((KILL, ROLL), "nobody did it"))
-    assert job._read_plan(plan) == PLAN
+    assert read_plan(job.plan_text(plan), str(plan)) == PLAN
     plan.write_text(json.dumps({"faults": [{"step": {"action": "Burn", "atPercent": 1}}]}))
     with pytest.raises(InvalidSpec, match="is not a plan of this version of headrace"):
-        job._read_plan(plan)
+        read_plan(job.plan_text(plan), str(plan))

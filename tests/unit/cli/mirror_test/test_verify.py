@@ -15,9 +15,9 @@ from headrace import logs
 from headrace.api import MirrorTest, ReplicationFlow
 from headrace.api.labels import COMMIT_INTERVAL_ANNOTATION, FLOW_LABEL
 from headrace.cli.main import main
-from headrace.cli.mirror_test import verify
 from headrace.cli.screen.exits import Exit
 from headrace.errors import InvalidSpec
+from headrace.kafka import Admin
 from headrace.mirror_test import MirrorTestRun
 from headrace.mirror_test.run import resolve
 from headrace.sandbox.processes import held_ports
@@ -229,7 +229,7 @@ def test_a_crash_of_headrace_is_no_verdict(
     def fails(*_: object) -> None:
         raise crash
 
-    monkeypatch.setattr(verify, "_reach", fails)
+    monkeypatch.setattr(Admin, "cluster_id", fails)
     file = write(tmp_path, manifest(**clusters("127.0.0.1:1")))
     assert main(["verify", file, "--junit", "out/junit.xml"]) == Exit.INCONCLUSIVE
     assert "there is no verdict" in capsys.readouterr().err
