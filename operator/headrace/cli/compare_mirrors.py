@@ -131,7 +131,7 @@ def command(  # noqa: PLR0917 - click gives them by name
             _run_all(sandbox, name, groups, rate, report / name)
         finally:
             sandbox.close()
-    _write(report, rate, brokers)
+    write_comparison(report, rate, brokers)
     return 0
 
 
@@ -187,7 +187,7 @@ def _test(
     }
 
 
-def _write(folder: Path, rate: int, brokers: int) -> None:
+def write_comparison(folder: Path, rate: int, brokers: int) -> None:
     """Write the table of all reports in the folder."""
     names = [name for name in _MIRRORS if (folder / name / "version").exists()]
     versions = [(folder / name / "version").read_text() for name in names]

@@ -5,7 +5,8 @@ import sys
 
 import pytest
 
-from headrace.cli.main import main
+from headrace.cli import validate
+from headrace.cli.main import group, main
 from headrace.cli.screen.exits import Exit, exit_for
 from headrace.errors import Fatal, GaveUp, InvalidSpec, NotRunning, Retriable, Unreachable
 
@@ -52,7 +53,7 @@ def test_a_fault_of_ours_is_a_sentence_and_no_trace(
     def broken(*_: object) -> None:
         raise RuntimeError("oops")
 
-    monkeypatch.setattr("headrace.cli.validate.load", broken)
+    monkeypatch.setattr(validate, "load", broken)
     assert main(["validate", "x.yaml"]) == 1
     errors = capsys.readouterr().err
     assert errors.startswith("headrace: internal error, please report it: RuntimeError('oops')")
@@ -65,6 +66,6 @@ def test_an_error_of_the_system_is_a_sentence_and_no_internal_error(
     def full(**_: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device", "/var/lib/here")
 
-    monkeypatch.setattr("headrace.cli.main.group.main", full)
+    monkeypatch.setattr(group, "main", full)
     assert main(["status"]) == Exit.FAILED
     assert capsys.readouterr().err == "headrace: /var/lib/here: No space left on device\n"

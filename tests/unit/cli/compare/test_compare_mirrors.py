@@ -62,7 +62,7 @@ def test_in_one_load_each_experiment_has_its_own_recovery(tmp_path: Path) -> Non
     faults = [fault(at_ms=n, recovery_seconds=float(n)) for n in (5, 6, 7)]
     whole = result(faults=tuple(faults))
     (folder / "together" / "report.json").write_text(whole.model_dump_json(by_alias=True))
-    compare_mirrors._write(tmp_path, 200, 3)
+    compare_mirrors.write_comparison(tmp_path, 200, 3)
     rows = dict(
         line.strip("| ").split(" | ")
         for line in (tmp_path / "comparison.md").read_text().splitlines()

@@ -1,5 +1,6 @@
 """Live view on terminals of two sizes, as displayed to a user."""
 
+import sys
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from io import StringIO
@@ -26,7 +27,6 @@ from headrace.api import (
     TaskPhase,
     TaskType,
 )
-from headrace.cli import run
 from headrace.cli.run import LiveScreen, print_summary
 from headrace.cli.screen.output import show_flows, show_tasks
 from headrace.cli.screen.screen import FlowView, screen
@@ -185,8 +185,14 @@ def test_tables_show_a_dash_for_an_unknown_lag(capsys: pytest.CaptureFixture[str
 
 
 def test_a_full_disk_behind_standard_error_ends_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(*_: object, **__: object) -> None:
-        raise OSError(28, "No space left on device")
+    tried: list[str] = []
 
-    monkeypatch.setattr("click.echo", full)
-    run._say("anything")
+    class Full(StringIO):
+        def write(self, text: str) -> int:
+            if text:  # click writes nothing first, to detect a binary file
+                tried.append(text)
+            raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(sys, "stderr", Full())
+    print_summary(BUSY[:2], 61, "by itself")
+    assert [text.partition(":")[0] for text in tried] == ["orders", "payments"]
