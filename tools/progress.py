@@ -8,7 +8,10 @@ from contextlib import contextmanager
 from rich.console import Console
 
 EVERY_S = 15.0
-"""Seconds between two lines in a file."""
+"""Seconds between two lines in a file.
+
+A reader of the log sees that a long step continues, and the step has only a few lines.
+"""
 
 
 @contextmanager

@@ -7,9 +7,12 @@ from importlib.resources import files
 from pathlib import Path
 
 import pytest
+from support.manifests import mirror_test_of_another
 
-from headrace.controller.mirror_tests import jobs
-from headrace.mirror_test.sequence import HEAP_MIB
+from headrace.api import MirrorTest
+from headrace.controller.mirror_tests.jobs import build_job
+from headrace.controller.mirror_tests.run import Images, TestRun
+from headrace.mirror_test.sequence import HEAP_MIB, Stage
 from headrace.toolchain.jars import JarSet
 from headrace.toolchain.java import packaged_jre
 
@@ -102,8 +105,18 @@ def test_jars_are_the_pinned_sets() -> None:
     }
 
 
+def script_of(stage: Stage) -> Path:
+    """Return the path of the script that the Job of a stage runs in the image."""
+    run = TestRun(MirrorTest.model_validate(mirror_test_of_another()), Images("headrace-spark"))
+    (container,) = build_job(run, stage)["spec"]["template"]["spec"]["containers"]
+    (script,) = (Path(one) for one in container["args"] if one.endswith(".py"))
+    return script
+
+
 def test_the_spark_image_has_the_scripts_where_jobs_look_for_them() -> None:
-    folder = jobs._SCRIPTS
+    scripts = [script_of(stage) for stage in HEAP_MIB]
+    assert [script.name for script in scripts] == [f"{stage}.py" for stage in HEAP_MIB]
+    (folder,) = {script.parent for script in scripts}
     assert f"ln -s packages/headrace_spark/jobs {folder}\n" in DOCKERFILES["spark-jobs"]
     wheel = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]
     shipped = wheel["targets"]["wheel"]["force-include"]

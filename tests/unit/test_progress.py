@@ -4,17 +4,17 @@ import io
 import re
 from collections.abc import Callable
 
+import progress
 import pytest
-from progress import progress
 from rich.console import Console
 
 
 def test_a_file_has_lines_for_beginning_end_and_some_between(
     monkeypatch: pytest.MonkeyPatch, wait_until: Callable[..., object]
 ) -> None:
-    monkeypatch.setattr("progress.EVERY_S", 0.01)
+    monkeypatch.setattr(progress, "EVERY_S", 0.01)
     output = io.StringIO()
-    with progress(Console(file=output), "Counting") as report:
+    with progress.progress(Console(file=output), "Counting") as report:
         wait_until(lambda: "Counting: still working, 0 s" in output.getvalue(), within_s=20)
         report("2 of 5")
         # It reports nothing further, as in a long wait: lines are printed nevertheless.
@@ -26,6 +26,6 @@ def test_a_file_has_lines_for_beginning_end_and_some_between(
 
 def test_a_failure_has_no_end() -> None:
     output = io.StringIO()
-    with pytest.raises(KeyError), progress(Console(file=output), "Counting"):
+    with pytest.raises(KeyError), progress.progress(Console(file=output), "Counting"):
         raise KeyError
     assert output.getvalue().splitlines() == ["Counting ..."]

@@ -5,6 +5,7 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
+import progress
 import pytest
 from cluster.build import CLUSTER, NODE, cluster_binary
 from cluster.go import find_go
@@ -92,7 +93,7 @@ echo one >&2 && shown "1 of 2 packages"
 def test_a_file_shows_how_far_downloads_and_compilation_are(
     put_on_path: Callable[[str], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("progress.EVERY_S", 0.01)
+    monkeypatch.setattr(progress, "EVERY_S", 0.01)
     shown = tmp_path / "shown"
     put_on_path(TAKES_LONG.format(shown=shown))
     with shown.open("w", buffering=1) as file:

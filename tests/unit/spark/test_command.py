@@ -1,13 +1,15 @@
 """Exit of a verifier that has a verdict, or whose comparison crashed."""
 
 import errno
+import sys
 from pathlib import Path
 
 import pytest
 from support.manifests import mirror_test_of_another
 
 from headrace.api import MirrorTest, Verdict
-from headrace.mirror_test import MirrorTestRun, Result
+from headrace.mirror_test import MirrorTestRun, Result, documents
+from headrace.report import pages
 from headrace_spark import command, verify_job
 
 RUN = MirrorTestRun(
@@ -41,15 +43,12 @@ def test_a_full_disk_takes_no_verdict_along(
         versions={},
     )
     monkeypatch.setattr(verify_job, "judged", lambda *_: passed)
-    written = {
-        "page": "headrace.report.pages.page",
-        "report": "headrace.mirror_test.documents.write",
-    }
-    monkeypatch.setattr(written[fails], no_space)
+    module, function = {"page": (pages, "page"), "report": (documents, "write")}[fails]
+    monkeypatch.setattr(module, function, no_space)
     test = tmp_path / "test.yaml"
     test.write_text(RUN.test.model_dump_json(by_alias=True, exclude_none=True))
     monkeypatch.setattr(
-        "sys.argv", ["verify", f"--test={test}", "--run=r1", f"--out={tmp_path / 'out'}"]
+        sys, "argv", ["verify", f"--test={test}", "--run=r1", f"--out={tmp_path / 'out'}"]
     )
     code = command.verify()
     shown = capsys.readouterr()
@@ -72,7 +71,7 @@ def test_a_verdict_of_before_does_not_outlive_a_crash(
     test, old = tmp_path / "test.yaml", tmp_path / "report.json"
     test.write_text(RUN.test.model_dump_json(by_alias=True, exclude_none=True))
     old.write_text('{"verdict": "Passed"}')
-    monkeypatch.setattr("sys.argv", ["verify", f"--test={test}", "--run=r1", f"--out={tmp_path}"])
+    monkeypatch.setattr(sys, "argv", ["verify", f"--test={test}", "--run=r1", f"--out={tmp_path}"])
     assert command.verify() == command.INCONCLUSIVE
     assert not old.exists()
     assert "a bug" in capsys.readouterr().err

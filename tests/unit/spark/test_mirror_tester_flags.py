@@ -1,5 +1,7 @@
 """Meaning of kafka-mirror-tester's flags, and the errors for wrong ones."""
 
+import sys
+
 import pytest
 
 from headrace.api import MessageFormat
@@ -98,7 +100,7 @@ def test_a_bad_value_is_bad_usage_and_its_flag_is_named(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     words = [word for pair in (PRODUCE | {flag: value}).items() for word in pair]
-    monkeypatch.setattr("sys.argv", ["produce", *words])
+    monkeypatch.setattr(sys, "argv", ["produce", *words])
     assert command.produce() == 3
     assert sentence in capsys.readouterr().err
 
@@ -106,7 +108,7 @@ def test_a_bad_value_is_bad_usage_and_its_flag_is_named(
 def test_a_flag_that_is_missing_is_bad_usage(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("sys.argv", ["produce", "--topics=orders", "--id=p1"])
+    monkeypatch.setattr(sys, "argv", ["produce", "--topics=orders", "--id=p1"])
     with pytest.raises(SystemExit) as ended:
         command.produce()
     assert ended.value.code == 3
