@@ -18,7 +18,7 @@ from headrace.api.flow import BatchVerification
 from headrace.datapath import CopiedCounts
 from headrace.datapath.append import Appender
 from headrace.datapath.chunk import Passage, judged
-from headrace.datapath.producer import Leaders, PartitionQueue
+from headrace.datapath.producer import Leaders
 from headrace.datapath.rebuild import rebuilt
 from headrace.datapath.spans import Outgoing
 from headrace.datapath.verify import Verifier
@@ -217,8 +217,7 @@ def test_sequences_begin_again_behind_the_largest(
     first = MAX_SEQUENCE - 2
     for partition, found in copy.fetched(source).items():
         at = TopicPartition(target, partition)
-        queue = copy.appender._queues[at] = PartitionQueue(at, copy.appender, copy.identity)
-        queue._sequence = first
+        copy.appender.begin(at, copy.identity, first)
         for batch in found:
             outgoing = Outgoing(batch, batch.last_offset + 1, release=lambda: None)
             copy.appender.append(at, outgoing)

@@ -13,7 +13,6 @@ from support.source_tasks import COPY, P0, P1, Scene
 
 from headrace.api import ConditionType, TaskPhase, TopicPartitions, find_condition
 from headrace.connect import Role
-from headrace.errors import Retriable
 from headrace.kafka import KafkaError
 
 
@@ -199,8 +198,9 @@ def test_a_refusal_that_is_reported_after_the_producer_stopped_is_the_reason(
     refused.in_flight = True
     scene.producer.stop(KafkaError._FATAL)  # the following records cannot be produced ...
     scene.source.append("orders", b"c")
-    stopped = Retriable("the producer stopped")
-    scene.guard(lambda: scene.task._copying.retry_all(stopped))
+    for _ in range(2):
+        scene.guard(scene.task.process)
+    assert "the producer stopped" in scene.error
     scene.producer.refuse(refused, KafkaError.MSG_SIZE_TOO_LARGE)  # ... and then the report arrives
     scene.recover()
     assert scene.phase is TaskPhase.FAILED
