@@ -42,11 +42,11 @@ from headrace.connect import DriverIdentity
 from headrace.connect.checkpoint.checkpoint_log import SyncedOffsetLog
 from headrace.connect.checkpoint.groups import copied_to
 from headrace.connect.runtime.context import FlowContext
-from headrace.datapath import Before, CopiedCounts, CopyFrom, Mover, Resumed, chunk, rebuild
+from headrace.datapath import Before, CopiedCounts, CopyFrom, Mover, Resumed, rebuild
 from headrace.datapath.chunk import Joiner, Why
 from headrace.datapath.resources import shared_loop
 from headrace.kafka import Admin, Position
-from headrace.kafka.wire import Batch, stored_records
+from headrace.kafka.wire import Batch, Helper, stored_records
 from headrace.kafka.wire import ClusterClient as Wire
 from headrace.replication.reconcile import ResumeReason
 from headrace.replication.translation import CopiedTo, Precision, SyncedOffsets, Translated
@@ -83,6 +83,13 @@ def decoded(monkeypatch: pytest.MonkeyPatch) -> list[Batch]:
 
     monkeypatch.setattr(rebuild, "stored_records", reading)
     return batches
+
+
+def use_helper(monkeypatch: pytest.MonkeyPatch, helper: Helper | None) -> None:
+    """Join the batches of the next lanes with another C helper, or without one."""
+    thread = shared_loop()
+    joiner = Joiner(thread.buffers, thread.memory, thread.loop.now_s, lambda: helper)
+    monkeypatch.setattr(thread, "joiner", joiner)
 
 
 def fill(east: ClusterAccess, client: Wire, seed: int, wait_until: WaitUntil) -> list[str]:
@@ -135,7 +142,7 @@ def test_each_record_is_copied_as_the_source_has_it(
 ) -> None:
     east, west = sandbox.cluster("east"), sandbox.cluster("west")
     helper = None if seed % 2 else compiled()
-    monkeypatch.setattr("headrace.datapath.chunk.join_helper", lambda: helper)
+    use_helper(monkeypatch, helper)
     with wire_client(spec(east)) as client:
         topics = fill(spec(east), client, seed, wait_until)
         after = {topic: stored(client, topic) for topic in topics}
@@ -187,10 +194,8 @@ def test_joined_batches_are_compared_before_they_are_sent_and_read_back(
         log = RandomLog(client, topic, "joined")
         for number in range(60):
             log.append([b"%d-%d" % (number, record) for record in range(20)])
-    helper, at, thread = BrokenHelper(), TopicPartition(topic, 0), shared_loop()
-    joiner = Joiner(thread.buffers, thread.memory, thread.loop.now_s)
-    monkeypatch.setattr(thread, "joiner", joiner)
-    monkeypatch.setattr(chunk, "join_helper", lambda: helper if broken else compiled())
+    helper, at = BrokenHelper(), TopicPartition(topic, 0)
+    use_helper(monkeypatch, helper if broken else compiled())
     with lane_of(batch_mover(east, west, prefix, BatchVerification.SAMPLED)) as (lane, copied, _):
         lane.open({at: CopyFrom(0, -1)})
         run_until_caught_up(lane, spec(east), [at], wait_until)

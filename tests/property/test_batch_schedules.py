@@ -8,19 +8,37 @@ import random
 import time
 from collections.abc import Callable
 from itertools import count
+from typing import Any
 
 import pytest
 from support.fake_broker import serving
-from support.fake_kafka import MARKER, FakeKafka
+from support.fake_kafka import MARKER
 from support.source_tasks import COPY, P0, P1, TOPIC, Scene
 from support.wire_kafka import WireCluster, WireFencing
 
 from headrace.api import TaskPhase
 from headrace.api.partitions import TopicPartition
-from headrace.datapath import BatchMover
+from headrace.assign import TaskId
+from headrace.datapath import BatchMover, CopiedCounts
+from headrace.datapath.mover import BatchLane
 
 STEPS, FAULTS = 40, ["", "", "", "lost", "unanswered", "refused"]
 WITHIN_S = 30.0
+
+
+class KeepingMover(BatchMover):
+    """Mover that keeps its lanes."""
+
+    def __init__(self, *arguments: Any, lanes: list[BatchLane]) -> None:
+        super().__init__(*arguments)
+        self._lanes = lanes
+
+    def lane(
+        self, task: TaskId, on_error: Callable[[str], None], copied: CopiedCounts
+    ) -> BatchLane:
+        lane = super().lane(task, on_error, copied)
+        self._lanes.append(lane)
+        return lane
 
 
 class Schedule:
@@ -32,14 +50,12 @@ class Schedule:
 
     def run(self) -> None:
         with serving() as serve:
-            self._scene = Scene()
-            scene = self._scene
+            self._scene = scene = self._make_scene()
             self._source = WireCluster(serve, scene.source, TOPIC, 2)
             self._target = WireCluster(serve, scene.target, COPY, 2)
             self._fencing = WireFencing(self._source, self._target)
             self._target.fault = lambda: self._random.choice(FAULTS)
             try:
-                self._use_batches()
                 self._scene.task.activate()
                 for _ in range(STEPS):
                     self._random.choice(self._steps())()
@@ -50,12 +66,19 @@ class Schedule:
             finally:
                 self._kill()
 
-    def _use_batches(self) -> None:
-        mover = BatchMover(
-            self._source.access, self._target.access, self._scene.context.policy.target_topic
+    def _make_scene(self, **named: Any) -> Scene:
+        self._lanes = lanes = list[BatchLane]()
+        """Lanes of the last scene."""
+        return Scene(
+            make_mover=lambda _, __, ___, target_topic, ____: self._make_mover(lanes, target_topic),
+            **named,
         )
+
+    def _make_mover(self, lanes: list[BatchLane], target_topic: Callable[[str], str]) -> BatchMover:
+        access = self._source.access, self._target.access
+        mover = KeepingMover(*access, target_topic, lanes=lanes)
         mover.fencing = self._fencing  # type: ignore[assignment]
-        self._scene.context._mover = mover
+        return mover
 
     def _steps(self) -> list[Callable[[], None]]:
         often = [self._append, self._turn, self._turn, self._commit]
@@ -84,10 +107,8 @@ class Schedule:
     def _kill(self) -> None:
         """Kill the instance. Its requests in flight may still reach a broker."""
         self._scene.close()
-        copying = self._scene.task._copying
-        for lane in (copying.lane, copying.preparing.settling):
-            if lane is not None:
-                lane._post(lane._pipeline.close)  # type: ignore[attr-defined]
+        for lane in self._lanes:
+            assert lane.abandon(WITHIN_S)
 
     def _die(self) -> None:
         self._kill()
@@ -98,9 +119,7 @@ class Schedule:
         self._begin_again(f"driver-{next(self._drivers)}")
 
     def _begin_again(self, driver: str) -> None:
-        kafka: FakeKafka = self._scene.kafka
-        self._scene = Scene(kafka=kafka, driver=driver)
-        self._use_batches()
+        self._scene = self._make_scene(kafka=self._scene.kafka, driver=driver)
         self._scene.task.activate()
 
     def _turn_target_off_or_on(self) -> None:

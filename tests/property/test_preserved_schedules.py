@@ -18,6 +18,7 @@ from support.source_tasks import TOPIC
 from headrace.api import TaskPhase
 from headrace.api.offsets import GapPolicy
 from headrace.datapath.preserved import delivery, holes, takeover
+from headrace.datapath.resources import LaneSettings
 
 STEPS, FAULTS = 40, ["", "", "", "", "", "lost", "unanswered", "refused", "late"]
 
@@ -125,11 +126,10 @@ def test_each_offset_holds_what_the_source_holds_there(
 ) -> None:
     for module in (holes, delivery):
         monkeypatch.setattr(module, "BATCH_RECORDS", 5)
-    monkeypatch.setattr(takeover, "_TRANSACTION_OFFSETS", 11)
-    monkeypatch.setattr(delivery, "_MARKERS", 2)
+    monkeypatch.setattr(takeover, "TRANSACTION_OFFSETS", 11)
     for seed in seeds:
         try:
-            with preserved_scenes(holes=method) as scenes:
+            with preserved_scenes(holes=method, settings=LaneSettings(marked_offsets=2)) as scenes:
                 Schedule(scenes, seed).run()
         except AssertionError as error:
             pytest.fail(f"seed {seed}: {error}")

@@ -316,6 +316,7 @@ class Reading:
         source: FakeSource,
         rack: str = "",
         settings: ConnectionSettings | None = None,
+        memory: Memory | None = None,
     ) -> None:
         self.loop, self.source = loop, source
         self.batches: dict[int, list[tuple[int, int]]] = {}
@@ -328,7 +329,7 @@ class Reading:
         """Reasons why answers were requested again."""
         self.unread: set[int] = set()
         """Partitions that are not to be read."""
-        self.memory = Memory()
+        self.memory = memory or Memory()
         self.held: list[HeldResponse] | None = None
         """Responses whose memory is not released, if they are to be kept."""
         self.cluster = source.cluster(loop, settings)

@@ -257,7 +257,8 @@ class Appending:
         self.damaged: list[str] = []
         self.made: list[int] = []
         self.released: list[int] = []
-        self._next = dict.fromkeys(target.logs, 1000)
+        self.next_offsets = dict.fromkeys(target.logs, 1000)
+        """Source offset of the next batch, by partition."""
         self.leaders = leaders or Leaders(target.cluster(loop))
         self.cluster = self.leaders.cluster
         self.appender = Appender(
@@ -273,12 +274,12 @@ class Appending:
 
     def add(self, *values: bytes, partition: int = 0, content: bytearray | None = None) -> None:
         """Add a batch with these values; source offsets begin at 1000."""
-        offset = self._next[partition]
+        offset = self.next_offsets[partition]
         content = content or record_batch(values, base_offset=offset, producer_id=5)
         [batch] = split_batches(memoryview(content)).batches
         number = len(self.made)
         self.made.append(number)
-        self._next[partition] = batch.last_offset + 1
+        self.next_offsets[partition] = batch.last_offset + 1
         outgoing = Outgoing(
             batch, batch.last_offset + 1, release=lambda: self.released.append(number)
         )

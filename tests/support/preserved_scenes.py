@@ -3,14 +3,13 @@
 Mover and fence are the product's.
 """
 
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 from support.fake_broker import Serve, serving
-from support.fake_kafka import MARKER, FakeKafka, FakeLog, FakeRecord
+from support.fake_kafka import MARKER, FakeLog, FakeRecord
 from support.patience import WITHIN_S
 from support.preserving_target import GONE, PreservingTarget
 from support.source_tasks import COPY, FLOW, P0, P1, TOPIC, Scene
@@ -18,7 +17,10 @@ from support.source_tasks import COPY, FLOW, P0, P1, TOPIC, Scene
 from headrace.api import ReplicationFlow, TaskPhase
 from headrace.api.offsets import GapPolicy
 from headrace.api.partitions import TopicPartition
-from headrace.datapath import PreservedMover
+from headrace.assign import TaskId
+from headrace.datapath import CopiedCounts, PreservedMover
+from headrace.datapath.mover import BatchLane
+from headrace.datapath.resources import DEFAULTS, LaneSettings
 
 PRESERVED = ReplicationFlow.model_validate(
     {
@@ -32,44 +34,68 @@ PRESERVED = ReplicationFlow.model_validate(
 PARTITIONS = (P0, P1)
 
 
+class _Mover(PreservedMover):
+    """Mover that keeps its lanes."""
+
+    def __init__(self, *arguments: Any, lanes: list[BatchLane], **named: Any) -> None:
+        super().__init__(*arguments, **named)
+        self._lanes = lanes
+
+    def lane(
+        self, task: TaskId, on_error: Callable[[str], None], copied: CopiedCounts
+    ) -> BatchLane:
+        lane = super().lane(task, on_error, copied)
+        self._lanes.append(lane)
+        return lane
+
+
 class PreservedScenes:
     """Scenes one after the other, on the same clusters."""
 
     def __init__(
-        self, serve: Serve, *partitions: TopicPartition, holes: GapPolicy = GapPolicy.MARKERS
+        self,
+        serve: Serve,
+        *partitions: TopicPartition,
+        holes: GapPolicy = GapPolicy.MARKERS,
+        settings: LaneSettings = DEFAULTS,
     ) -> None:
-        self._partitions, self._holes = partitions, holes
-        self.scene = Scene(*partitions, flow=PRESERVED)
+        self._partitions, self._holes, self._settings = partitions, holes, settings
+        self.scene = self._make_scene()
         self.source = PreservingTarget(serve, self.scene.source, TOPIC, 2)
         self.target = PreservingTarget(serve, self.scene.target, COPY, 2)
-        self._use_batches()
 
-    def _use_batches(self) -> None:
-        mover = PreservedMover(
+    def _make_scene(self, **named: Any) -> Scene:
+        self._lanes = lanes = list[BatchLane]()
+        """Lanes of the last scene."""
+        return Scene(
+            *self._partitions,
+            flow=PRESERVED,
+            make_mover=lambda _, __, ___, target_topic, ____: self._make_mover(lanes, target_topic),
+            **named,
+        )
+
+    def _make_mover(
+        self, lanes: list[BatchLane], target_topic: Callable[[str], str]
+    ) -> PreservedMover:
+        return _Mover(
             self.source.access,
             self.target.access,
-            self.scene.context.policy.target_topic,
+            target_topic,
+            lanes=lanes,
             holes=self._holes,
+            settings=self._settings,
         )
-        self.scene.context._mover = mover
 
     def begin_again(self, driver: str) -> None:
         """Start another owner, even if the last one still runs."""
-        kafka: FakeKafka = self.scene.kafka
-        self.scene = Scene(*self._partitions, kafka=kafka, driver=driver, flow=PRESERVED)
-        self._use_batches()
+        self.scene = self._make_scene(kafka=self.scene.kafka, driver=driver)
         self.scene.task.activate()
 
     def kill(self) -> None:
         """Kill the process like ``kill -9``: requests in flight may still reach a broker."""
         self.scene.close()
-        copying = self.scene.task._copying
-        for lane in (copying.lane, copying.preparing.settling):
-            if lane is not None:
-                closed = threading.Event()
-                lane._post(lane._pipeline.close)  # type: ignore[attr-defined]
-                lane._post(closed.set)  # type: ignore[attr-defined]
-                assert closed.wait(WITHIN_S)
+        for lane in self._lanes:
+            assert lane.abandon(WITHIN_S)
 
     def restart(self) -> None:
         """Kill the task, and start it again with the same driver."""
@@ -135,11 +161,13 @@ def _content(one: FakeRecord | None) -> object:
 
 @contextmanager
 def preserved_scenes(
-    *partitions: TopicPartition, holes: GapPolicy = GapPolicy.MARKERS
+    *partitions: TopicPartition,
+    holes: GapPolicy = GapPolicy.MARKERS,
+    settings: LaneSettings = DEFAULTS,
 ) -> Iterator[PreservedScenes]:
     """Yield scenes with these partitions of the task."""
     with serving() as serve:
-        scenes = PreservedScenes(serve, *partitions, holes=holes)
+        scenes = PreservedScenes(serve, *partitions, holes=holes, settings=settings)
         try:
             yield scenes
         finally:

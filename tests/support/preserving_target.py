@@ -27,7 +27,7 @@ from support.fake_broker import (
 )
 from support.fake_kafka import MARKER, FakeCluster, FakeRecord
 from support.stored import content, log_batch, marker
-from support.wire_kafka import EPOCH_ENDS, WireCluster, _Producer, epoch_ends
+from support.wire_kafka import EPOCH_ENDS, ProducerState, WireCluster, epoch_ends
 
 from headrace.api import TopicPartition
 from headrace.kafka.wire import Batch, StoredRecord, split_batches
@@ -113,7 +113,7 @@ class PreservingTarget(WireCluster):
             self.markers[at, offset] = one.producer_id, one.epoch
             state = self.producers.get((at, one.producer_id))
             if state is None or state.epoch < one.epoch:
-                self.producers[at, one.producer_id] = _Producer(one.epoch, next_sequence=0)
+                self.producers[at, one.producer_id] = ProducerState(one.epoch, next_sequence=0)
         one.partitions.clear()
 
     def _add(self, request: Request) -> Any:
@@ -256,9 +256,9 @@ class PreservingTarget(WireCluster):
         with self.lock:
             data = self.late.pop(number)
             (batch,) = split_batches(memoryview(bytearray(data.records))).batches
-            self._decide(TopicPartition(self.topic, data.index), batch)
+            self.decide(TopicPartition(self.topic, data.index), batch)
 
-    def _decide(self, at: TopicPartition, batch: Batch) -> tuple[ErrorCode, int]:
+    def decide(self, at: TopicPartition, batch: Batch) -> tuple[ErrorCode, int]:
         """Decide on a batch. A batch in a transaction is aborted, because nobody commits it."""
         if batch.base_timestamp < self.oldest_ms:
             return ErrorCode.invalid_timestamp, -1
@@ -266,7 +266,7 @@ class PreservingTarget(WireCluster):
             return ErrorCode.invalid_txn_state, -1
         entries = self.cluster.logs[at].entries
         before = len(entries)
-        decided = super()._decide(at, batch)
+        decided = super().decide(at, batch)
         if batch.transactional:
             entries[before:] = [MARKER] * (len(entries) - before)
         return decided

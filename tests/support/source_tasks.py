@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable
 from concurrent.futures import Executor, Future
+from dataclasses import replace
 from typing import Any, cast
 
 from support.fake_kafka import FakeKafka, FakeLog, FakeProducer, FakeRecord
@@ -22,6 +23,7 @@ from headrace.connect import DriverIdentity, Herder, Role
 from headrace.connect.runtime.context import FlowContext
 from headrace.connect.runtime.ownership import Ownership
 from headrace.connect.source.source_task import SourceTask
+from headrace.datapath.clients import MakeMover
 from headrace.errors import Fatal, HeadraceError
 from headrace.replication.progress import Progress
 from headrace.standalone.task_store import TaskStore
@@ -93,8 +95,13 @@ class Scene:
         kafka: FakeKafka | None = None,
         driver: str = "me",
         flow: ReplicationFlow | None = None,
+        make_mover: MakeMover | None = None,
     ) -> None:
-        """Create a task; ``kafka`` are the clusters of an earlier scene."""
+        """Create a task.
+
+        ``kafka`` are the clusters of an earlier scene. ``make_mover`` creates the flow's mover,
+        by default one that needs no wire protocol.
+        """
         self.kafka = kafka or FakeKafka("east", "west")
         self.clock = self.kafka.clock
         self.source, self.target = self.kafka.clusters["east"], self.kafka.clusters["west"]
@@ -102,8 +109,10 @@ class Scene:
             self.source.create_topic(TOPIC, 2)
             self.target.create_topic(COPY, 2)
         self.driver = DriverIdentity(driver, f"{driver}-1")
+        clients = self.kafka.clients()
+        clients = replace(clients, mover=make_mover or clients.mover)
         self.context = FlowContext(
-            flow or FLOW, self.driver, clients=self.kafka.clients(), clock=self.kafka.clock
+            flow or FLOW, self.driver, clients=clients, clock=self.kafka.clock
         )
         self.herder = StoreHerder(partitions or (P0, P1))
         self.ownership = self._own()

@@ -36,7 +36,7 @@ _BATCH_RECORDS = 2
 
 
 @dataclass
-class _Producer:
+class ProducerState:
     """A partition leader's state of one producer id."""
 
     epoch: int
@@ -58,7 +58,7 @@ class WireCluster:
         """
         self.writers: dict[tuple[TopicPartition, int], int] = {}
         """Producer id, by partition and offset."""
-        self.producers: dict[tuple[TopicPartition, int], _Producer] = {}
+        self.producers: dict[tuple[TopicPartition, int], ProducerState] = {}
         self.lock = threading.RLock()
         self._ids = 100
         self._topic_id = UUID(int=len(topic))
@@ -171,14 +171,14 @@ class WireCluster:
             return None
         code, base_offset = ErrorCode.not_enough_replicas, -1
         if fault != "refused":
-            code, base_offset = self._decide(TopicPartition(self.topic, data.index), batch)
+            code, base_offset = self.decide(TopicPartition(self.topic, data.index), batch)
         if fault == "unanswered":
             return None
         return produce.PartitionProduceResponse(
             index=i32(data.index), error_code=code, base_offset=i64(base_offset), record_errors=()
         )
 
-    def _decide(self, at: TopicPartition, batch: Batch) -> tuple[ErrorCode, int]:
+    def decide(self, at: TopicPartition, batch: Batch) -> tuple[ErrorCode, int]:
         """Decide on a batch by the rules of Kafka's ``ProducerStateManager``."""
         key = at, batch.producer_id
         known = self.producers.get(key)
@@ -187,7 +187,7 @@ class WireCluster:
         if known is None or batch.producer_epoch > known.epoch:
             if known is not None and batch.base_sequence:
                 return ErrorCode.out_of_order_sequence_number, -1
-            known = self.producers[key] = _Producer(batch.producer_epoch)
+            known = self.producers[key] = ProducerState(batch.producer_epoch)
         for sequence, count, base_offset in known.last_five:
             if (sequence, count) == (batch.base_sequence, batch.record_count):
                 return ErrorCode.none, base_offset
@@ -265,7 +265,9 @@ class WireFencing:
             mine = writer.transactional_id == own.transactional_id
             new = own if mine else self.identify(writer.transactional_id)
             fences[new.producer_id] = new.producer_epoch
-            self._target.producers[before.target, new.producer_id] = _Producer(new.producer_epoch)
+            self._target.producers[before.target, new.producer_id] = ProducerState(
+                new.producer_epoch
+            )
         entries: list[Record | Dropped | Marker] = list(self._tail(before))
         end = self._target.cluster.logs[before.target].end
         for offset, (id_, epoch) in enumerate(fences.items(), end):

@@ -51,7 +51,9 @@ of them only wait for a new record."""
 class Memory:
     """Memory budget of all lanes of a loop. Call it in the loop's thread."""
 
-    def __init__(self) -> None:
+    def __init__(self, soft_bytes: int = SOFT_BYTES) -> None:
+        """Create an unused budget. ``soft_bytes`` replaces ``SOFT_BYTES``."""
+        self._soft_bytes = soft_bytes
         self.held_bytes = 0
         self.asked_bytes = 0
         """Total size of the requests in flight in bytes, without the first ``MIN_BYTES`` of each
@@ -64,7 +66,7 @@ class Memory:
         ``stuck`` is True if the lane waits only for partitions whose batches the target does not
         accept.
         """
-        free = (HARD_BYTES if stuck else SOFT_BYTES) - self.held_bytes
+        free = (HARD_BYTES if stuck else self._soft_bytes) - self.held_bytes
         return max(MIN_BYTES, free - self.asked_bytes) if free > 0 else 0
 
     def ask(self, size: int) -> None:
@@ -86,7 +88,7 @@ class Memory:
     def give(self, size: int) -> None:
         """Release memory."""
         self.held_bytes -= size
-        if self._waiting and self.held_bytes < SOFT_BYTES:
+        if self._waiting and self.held_bytes < self._soft_bytes:
             waiting, self._waiting = self._waiting, {}
             for freed in waiting:
                 freed()
@@ -289,8 +291,16 @@ class Misjoined(Exception):
 class Joiner:
     """Joins small batches for all lanes of a loop. Call it in the loop's thread."""
 
-    def __init__(self, buffers: Buffers, memory: Memory, now_s: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        buffers: Buffers,
+        memory: Memory,
+        now_s: Callable[[], float],
+        find_helper: Callable[[], Helper | None] = join_helper,
+    ) -> None:
+        """Create a joiner. ``find_helper`` returns the C helper, or None if it is missing."""
         self._buffers, self._memory, self._now_s = buffers, memory, now_s
+        self._find_helper = find_helper
         self._check_s = float("-inf")
         self._failed = False
 
@@ -300,7 +310,7 @@ class Joiner:
 
         Without the helper, ``join`` returns None.
         """
-        return None if self._failed else join_helper()
+        return None if self._failed else self._find_helper()
 
     def join(self, records: memoryview, start: int, most_bytes: int, *, check: bool) -> Run | None:
         """Join the first batches, or return None if fewer than two can be joined.

@@ -23,9 +23,16 @@ from headrace.datapath.lane import (
 from headrace.datapath.lane_state import LaneState
 from headrace.datapath.partition import CopyState, OpenPartition
 from headrace.datapath.pipeline import MakeDelivery, Pipeline
-from headrace.datapath.resources import LaneResources, LoopThread, run_in, shared_loop
+from headrace.datapath.resources import (
+    DEFAULTS,
+    LaneResources,
+    LaneSettings,
+    LoopThread,
+    run_in,
+    shared_loop,
+)
 from headrace.datapath.transactional import InTransactions
-from headrace.datapath.transactions import ABORT_S, LANE_AGE_S
+from headrace.datapath.transactions import ABORT_S
 from headrace.errors import Retriable
 from headrace.kafka import Renewal
 from headrace.kafka.wire import start
@@ -87,7 +94,7 @@ class BatchLane:
     @property
     def outdated(self) -> bool:
         """Whether credentials have changed, or a fenceable lane has reached its maximum age."""
-        old = self._loop.now_s() - self._made_s > LANE_AGE_S
+        old = self._loop.now_s() - self._made_s > self._resources.settings.max_age_s
         return self._renewal.due or (old and self._fenced)
 
     def open(self, positions: Mapping[TopicPartition, CopyFrom]) -> None:
@@ -197,14 +204,22 @@ class BatchLane:
         try:
             self.drop_unsent()
             self._drained(_CLOSE_S)
-            aborted, ended = threading.Event(), threading.Event()
+            aborted = threading.Event()
             self._post(lambda: start(self._delivery.abort()).then(lambda _: aborted.set()))
             aborted.wait(ABORT_S)
-            self._post(self._pipeline.close)
-            self._post(ended.set)
-            ended.wait(_CLOSE_S)
+            self.abandon(_CLOSE_S)
         finally:
             self.closed.set()
+
+    def abandon(self, timeout_s: float) -> bool:
+        """Close the connections at once, and return whether that was done in time.
+
+        The outcome of records in flight remains unknown.
+        """
+        ended = threading.Event()
+        self._post(self._pipeline.close)
+        self._post(ended.set)
+        return ended.wait(timeout_s)
 
     def _drained(self, timeout_s: float) -> bool:
         """Return whether the outcome of all sent records became known in time."""
@@ -244,6 +259,7 @@ class BatchMover:
         records: RecordChanges | None = None,
         compression: Compression = AS_ON_SOURCE,
         fences_impossible: str = "",
+        settings: LaneSettings = DEFAULTS,
     ) -> None:
         """Create a mover. Most arguments are those of ``LaneResources``.
 
@@ -260,6 +276,7 @@ class BatchMover:
             holes=holes,
             records=records,
             compression=compression,
+            settings=settings,
         )
         self._deliver: MakeDelivery = InTransactions if exactly_once else AtLeastOnce
         self.fencing: Fencing = MarkerFencing(source, target, records, fences_impossible)

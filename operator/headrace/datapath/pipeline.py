@@ -53,8 +53,15 @@ class Pipeline:
             state.copied,
             differs=self._differs,
             room=self.reader.wake,
+            max_bytes=resources.settings.unverified_bytes,
         )
-        self._epochs = TargetEpochs(target, self._unseen, self._saw, self._failed)
+        self._epochs = TargetEpochs(
+            target,
+            self._unseen,
+            self._saw,
+            self._failed,
+            interval_s=resources.settings.epoch_interval_s,
+        )
         self._joiner, self._scanner = thread.joiner, thread.scanner
         self._passing = Passing(
             state, self._loop, self._verifier, append=self._append, rewind=self.reader.rewind

@@ -3,6 +3,7 @@
 import os
 import threading
 from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
 from typing import Any
 
 from headrace.api import ClusterAccess, TopicPartition
@@ -13,6 +14,8 @@ from headrace.datapath.bandwidth import TokenBucket
 from headrace.datapath.chunk import Joiner, Memory
 from headrace.datapath.producer import Leaders
 from headrace.datapath.rebuild import TopicChanges
+from headrace.datapath.transactions import LANE_AGE_S
+from headrace.datapath.verify import EPOCH_INTERVAL_S, UNVERIFIED_BYTES
 from headrace.errors import Fatal
 from headrace.kafka import Renewal
 from headrace.kafka.wire import (
@@ -100,6 +103,25 @@ class Outlet:
         self.cluster.close()
 
 
+@dataclass(frozen=True)
+class LaneSettings:
+    """Times and sizes of a mover's lanes."""
+
+    max_age_s: float = LANE_AGE_S
+    """Maximum age of a lane that later owners can fence."""
+    epoch_interval_s: float = EPOCH_INTERVAL_S
+    """Time from an acknowledgement to the query of the target's leader epochs."""
+    unverified_bytes: int = UNVERIFIED_BYTES
+    """Maximum size of a lane's batches that wait for verification."""
+    marked_offsets: int = 1_000
+    """Number of offsets of a long hole that are filled by markers at a time, which takes some
+    seconds. Filled offsets count as copied, so that the next owner fills only the rest."""
+
+
+DEFAULTS = LaneSettings()
+"""Settings of all lanes except in tests."""
+
+
 class LaneResources:
     """Clusters, settings, connections to the target, and used producer identities of a mover."""
 
@@ -115,6 +137,7 @@ class LaneResources:
         holes: GapPolicy,
         records: RecordChanges | None,
         compression: Compression,
+        settings: LaneSettings,
     ) -> None:
         """Create the resources of a mover.
 
@@ -128,12 +151,14 @@ class LaneResources:
             holes: How lanes with preserved offsets fill holes.
             records: Filter and header changes, or None.
             compression: Compression of batches on the target.
+            settings: Times and sizes of the lanes.
         """
         self.source, self.target = source, target
         self.target_topic = target_topic
         self.thread = thread
         self.verification, self.bandwidth = verification, bandwidth
         self.holes = holes
+        self.settings = settings
         self._records, self._compression = records, compression
         self._changes: dict[str, TopicChanges] = {}
         self.rack = source.spec.config.get("client.rack", "")

@@ -120,7 +120,7 @@ log = get_logger(__name__)
 
 _SAMPLED_EVERY_S = 1.0
 """Interval in seconds between verified batches of a lane with ``Sampled``."""
-_MAX_BYTES = 16 << 20
+UNVERIFIED_BYTES = 16 << 20
 """Maximum size in bytes of a lane's batches that wait for verification. They are copies, so the
 fetch responses can be released."""
 _TIMEOUT_S = 10.0
@@ -152,6 +152,7 @@ class Verifier:
         *,
         differs: Callable[[TopicPartition, Differs], None],
         room: Callable[[], None],
+        max_bytes: int = UNVERIFIED_BYTES,
     ) -> None:
         """Create the object.
 
@@ -161,9 +162,10 @@ class Verifier:
             copied: Counts of the results.
             differs: Receives each difference.
             room: Called when a batch has left the queue.
+            max_bytes: Size of the queue in bytes from which it is full.
         """
         self._cluster, self._current_setting, self._copied = cluster, current_setting, copied
-        self._differs, self._room = differs, room
+        self._differs, self._room, self._max_bytes = differs, room, max_bytes
         self._queue = deque[_Written]()
         self._bytes = 0
         self._next_s = 0.0
@@ -172,7 +174,7 @@ class Verifier:
     @property
     def full(self) -> bool:
         """Whether no more batches should be copied until some are verified."""
-        return self._bytes >= _MAX_BYTES
+        return self._bytes >= self._max_bytes
 
     @property
     def compares_all(self) -> bool:
@@ -333,7 +335,7 @@ class Verifier:
 # election would then look like a loss. Therefore the leaders are queried one second after an
 # acknowledgement, with an epoch that they confirm.
 
-_EPOCH_INTERVAL_S = 1.0
+EPOCH_INTERVAL_S = 1.0
 _EPOCH_TIMEOUT_S = 5.0
 
 Offsets = Mapping[TopicPartition, int]
@@ -348,6 +350,8 @@ class TargetEpochs:
         unseen: Callable[[], Offsets],
         seen: Callable[[TopicPartition, TargetSeen], None],
         lost: Callable[[TopicPartition, TargetLoss], None],
+        *,
+        interval_s: float = EPOCH_INTERVAL_S,
     ) -> None:
         """Create the object.
 
@@ -357,8 +361,10 @@ class TargetEpochs:
                 confirmed.
             seen: Receives ends that the leader's epoch confirmed.
             lost: Receives partitions whose leader lacks acknowledged records.
+            interval_s: Time from an acknowledgement to the query.
         """
         self._cluster, self._unseen, self._seen, self._lost = cluster, unseen, seen, lost
+        self._interval_s = interval_s
         self._due = self._closed = False
         self._doubted: set[TopicPartition] = set()
         """Partitions whose last answer had an end before the acknowledged one. No checksum covers
@@ -368,7 +374,7 @@ class TargetEpochs:
         """Schedule a query of the leaders after an acknowledgement."""
         if not self._due and not self._closed:
             self._due = True
-            self._cluster.loop.call_later(_EPOCH_INTERVAL_S, self._ask)
+            self._cluster.loop.call_later(self._interval_s, self._ask)
 
     def close(self) -> None:
         """Send no more queries."""

@@ -23,9 +23,6 @@ from headrace.replication import OwnerProducer
 
 _MAX_WAITING = 64
 """Number of waiting operations of a partition at which the lane reads no more of its records."""
-_MARKERS = 1_000
-"""Number of offsets of a long hole that are filled by markers at a time, which takes some seconds.
-Filled offsets count as copied, so that the next owner fills only the rest."""
 
 
 class Preserving:
@@ -122,8 +119,10 @@ class Preserving:
             state.handed += operation.outgoing.records
             self._give(ledger, operation)
             return
-        filled = self._parts.resources.holes is GapPolicy.ABORTED_FILLERS
-        for piece in operation.pieces(BATCH_RECORDS if filled else _MARKERS):
+        resources = self._parts.resources
+        filled = resources.holes is GapPolicy.ABORTED_FILLERS
+        marked_offsets = resources.settings.marked_offsets
+        for piece in operation.pieces(BATCH_RECORDS if filled else marked_offsets):
             ledger.skipping(piece.next)
             self._give(ledger, piece)
 

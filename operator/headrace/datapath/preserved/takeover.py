@@ -53,7 +53,7 @@ from headrace.replication.reconcile import Accounts, Dropped, Marker, Record, Re
 # The target gets empty records at all offsets before the source's first offset, and deletes them.
 # The records are in aborted transactions, so that read-committed consumers never see them.
 
-_TRANSACTION_OFFSETS = 1_000_000
+TRANSACTION_OFFSETS = 1_000_000
 """Number of offsets that one transaction fills, which takes one or two seconds."""
 
 
@@ -76,7 +76,7 @@ async def pad(
             ``first``.
     """
     filler = Filler(target, Transactions(target, owner.padding_id), owner.padding)
-    for piece in Hole(end.offset, first).pieces(_TRANSACTION_OFFSETS):
+    for piece in Hole(end.offset, first).pieces(TRANSACTION_OFFSETS):
         for error in (await filler.fill({at: piece})).values():
             raise error
         if piece.next < first and target.loop.now_s() > until_s:

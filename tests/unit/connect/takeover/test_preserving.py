@@ -39,7 +39,7 @@ def scenes() -> Iterator[PreservedScenes]:
 def filled_bit_by_bit(monkeypatch: pytest.MonkeyPatch) -> None:
     """Fill holes in transactions of at most ten offsets."""
     monkeypatch.setattr(holes, "BATCH_RECORDS", 5)
-    monkeypatch.setattr(takeover, "_TRANSACTION_OFFSETS", 11)
+    monkeypatch.setattr(takeover, "TRANSACTION_OFFSETS", 11)
     monkeypatch.setattr(takeover, "PAD_S", -1.0)
 
 

@@ -378,7 +378,7 @@ def test_what_was_never_sent_is_dropped_when_a_partition_is_left(
     assert sorted(appending.released) == [0, 6, 7, 8]
     target.silent = False
     target.brokers[1].drop()
-    appending._next[0] = 1006
+    appending.next_offsets[0] = 1006
     appending.add(b"kept")
     appending.until_done()
     assert target.logs[0].values == [b"first", *numbered(5), b"kept"]

@@ -21,9 +21,10 @@ class Clock:
 
 class Scene:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.monkeypatch, self.clock = monkeypatch, Clock()
+        self.clock = Clock()
         self.memory = Memory()
-        self.joiner = Joiner(Buffers(1 << 20), self.memory, self.clock)
+        self.helper: Helper = compiled()
+        self.joiner = Joiner(Buffers(1 << 20), self.memory, self.clock, lambda: self.helper)
         self.compared = 0
         monkeypatch.setattr(chunk, "stored_records", self._stored_records)
 
@@ -32,7 +33,7 @@ class Scene:
         return list(stored_records(batch))
 
     def use(self, helper: Helper) -> None:
-        self.monkeypatch.setattr(chunk, "join_helper", lambda: helper)
+        self.helper = helper
 
     def join(self, *, check: bool = True) -> list[StoredRecord]:
         """Join three batches, and release them."""

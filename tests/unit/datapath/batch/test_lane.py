@@ -4,7 +4,7 @@ import gc
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from datetime import timedelta
 from typing import Any
 from unittest.mock import Mock
@@ -35,13 +35,12 @@ from headrace.datapath import (
     TargetLoss,
     verify,
 )
-from headrace.datapath.append import Appender
 from headrace.datapath.chunk import Joiner
+from headrace.datapath.lane_state import LEASE_S
 from headrace.datapath.mover import BatchLane
-from headrace.datapath.resources import shared_loop
-from headrace.datapath.spans import Outgoing
+from headrace.datapath.resources import LaneSettings, shared_loop
 from headrace.errors import Fatal, Retriable
-from headrace.kafka.wire import Batch, split_batches
+from headrace.kafka.wire import Batch, ClusterClient, ClusterMetadata, Helper, split_batches
 from headrace.replication import OwnerProducer, TargetSeen
 
 ZERO, ONE = TopicPartition("orders", 0), TopicPartition("orders", 1)
@@ -55,13 +54,22 @@ class Lanes:
         servers = ",".join(f"127.0.0.1:{one.port}" for one in target.brokers.values())
         west = ClusterAccess(ClusterSpec(alias="west", bootstrap_servers=servers))
         self.verification = BatchVerification.DISABLED
-        self.mover = BatchMover(
-            source.access, west, lambda topic: topic, verification=lambda: self.verification
-        )
+        self._source, self._west = source.access, west
+        self.use(LaneSettings())
         self.made: list[BatchLane] = []
         self.said: list[str] = []
         self.copied = CopiedCounts()
         self.moved = 0
+
+    def use(self, settings: LaneSettings) -> None:
+        """Create the next lanes with these settings, by another mover."""
+        self.mover = BatchMover(
+            self._source,
+            self._west,
+            lambda topic: topic,
+            verification=lambda: self.verification,
+            settings=settings,
+        )
 
     def make(self) -> BatchLane:
         lane = self.mover.lane(TaskId("orders", "SourceTask", 0), self.said.append, self.copied)
@@ -120,14 +128,18 @@ def test_what_is_read_is_appended_and_counted(
 
 
 def test_a_lane_that_others_can_fence_is_renewed_daily_before_its_id_expires(
-    lanes: Lanes, monkeypatch: pytest.MonkeyPatch
+    lanes: Lanes,
 ) -> None:
-    fenced, other = lanes.make(), lanes.make()
-    fenced.open({ZERO: START._replace(writer=OwnerProducer("headrace-x", 7, 0))})
-    other.open({ONE: START})
-    assert not fenced.outdated
-    monkeypatch.setattr("headrace.datapath.mover.LANE_AGE_S", -1.0)
-    assert (fenced.outdated, other.outdated) == (True, False)
+    def outdated() -> tuple[bool, bool]:
+        fenced, other = lanes.make(), lanes.make()
+        fenced.open({ZERO: START._replace(writer=OwnerProducer("headrace-x", 7, 0))})
+        other.open({ONE: START})
+        return fenced.outdated, other.outdated
+
+    assert LaneSettings().max_age_s == 86_400
+    assert outdated() == (False, False)
+    lanes.use(LaneSettings(max_age_s=-1.0))
+    assert outdated() == (True, False)
 
 
 def test_an_epoch_serves_one_lane(lanes: Lanes) -> None:
@@ -169,14 +181,21 @@ def test_a_start_inside_a_batch_takes_its_rest(
     assert copied.rebuilt_bytes == {"StartsInside": copied.bytes_rebuilt}
 
 
+def use_helper(monkeypatch: pytest.MonkeyPatch, helper: Helper | None) -> None:
+    """Join the batches of the next lanes with another C helper, or without one."""
+    thread = shared_loop()
+    joiner = Joiner(thread.buffers, thread.memory, thread.loop.now_s, lambda: helper)
+    monkeypatch.setattr(thread, "joiner", joiner)
+
+
 @pytest.fixture
 def without_helper(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headrace.datapath.chunk.join_helper", lambda: None)
+    use_helper(monkeypatch, None)
 
 
 @pytest.fixture
 def with_helper(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headrace.datapath.chunk.join_helper", compiled)
+    use_helper(monkeypatch, compiled())
 
 
 @pytest.fixture(params=["without_helper", "with_helper"])
@@ -356,8 +375,8 @@ def test_nothing_is_copied_while_the_task_does_not_call(
     if told:
         resting.rest()
     else:
-        lanes.until(lambda: resting._state.rests(resting._loop.now_s()))
-    assert resting._state.rests(resting._loop.now_s())
+        rests_s = time.monotonic() + LEASE_S
+        lanes.until(lambda: time.monotonic() > rests_s)
 
     source.append(b"b")
     source.append(b"x", partition=1)
@@ -391,9 +410,9 @@ def test_a_target_that_gives_an_offset_again_has_lost_records(
 
 
 def test_the_leader_epoch_of_the_target_is_learnt_behind_each_acknowledgement(
-    lanes: Lanes, source: FakeSource, target: FakeTarget, monkeypatch: pytest.MonkeyPatch
+    lanes: Lanes, source: FakeSource, target: FakeTarget
 ) -> None:
-    monkeypatch.setattr("headrace.datapath.verify._EPOCH_INTERVAL_S", 0.01)
+    lanes.use(LaneSettings(epoch_interval_s=0.01))
     lane = lanes.make()
     lane.open({ZERO: START})
     source.append(b"a", b"b")
@@ -405,9 +424,9 @@ def test_the_leader_epoch_of_the_target_is_learnt_behind_each_acknowledgement(
 
 
 def test_a_target_that_ends_below_what_it_has_acknowledged_has_lost_records(
-    lanes: Lanes, source: FakeSource, target: FakeTarget, monkeypatch: pytest.MonkeyPatch
+    lanes: Lanes, source: FakeSource, target: FakeTarget
 ) -> None:
-    monkeypatch.setattr("headrace.datapath.verify._EPOCH_INTERVAL_S", 0.01)
+    lanes.use(LaneSettings(epoch_interval_s=0.01))
     target.truncated_at[0] = 1
     lane = lanes.make()
     lane.open({ZERO: START})
@@ -423,16 +442,24 @@ def test_a_target_that_ends_below_what_it_has_acknowledged_has_lost_records(
 
 @pytest.mark.parametrize("attributes", [0, 0x30], ids=["data", "marker"])
 def test_what_follows_a_batch_that_fails_at_once_does_not_count(
-    lanes: Lanes, source: FakeSource, monkeypatch: pytest.MonkeyPatch, attributes: int
+    lanes: Lanes,
+    source: FakeSource,
+    target: FakeTarget,
+    monkeypatch: pytest.MonkeyPatch,
+    attributes: int,
 ) -> None:
     """This happens if a certificate no longer exists when a connection is opened again."""
+    refresh = ClusterClient.refresh
 
-    def fail(appender: Appender, at: TopicPartition, outgoing: Outgoing) -> None:
-        outgoing.release()
-        if outgoing.first_offset == 0:
-            appender._failed(at, Fatal("no certificate"))
+    async def without_certificate(
+        cluster: ClusterClient, topics: Iterable[str] | None = ()
+    ) -> ClusterMetadata:
+        if cluster.name.startswith("west") and topics:
+            raise Fatal("no certificate")
+        return await refresh(cluster, topics)
 
-    monkeypatch.setattr(Appender, "append", fail)
+    monkeypatch.setattr(ClusterClient, "refresh", without_certificate)
+    target.led[0] = (-1, 4)
     source.append(b"a")
     source.append(b"b", attributes=attributes)
     lane = lanes.make()
@@ -837,9 +864,8 @@ def test_joined_batches_are_read_back(
 def test_a_helper_that_joins_wrongly_is_not_used_any_more(
     lanes: Lanes, source: FakeSource, target: FakeTarget, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    thread, broken = shared_loop(), BrokenHelper()
-    monkeypatch.setattr(thread, "joiner", Joiner(thread.buffers, thread.memory, thread.loop.now_s))
-    monkeypatch.setattr("headrace.datapath.chunk.join_helper", lambda: broken)
+    broken = BrokenHelper()
+    use_helper(monkeypatch, broken)
     monkeypatch.setattr(verify, "log", log := Mock())
     lanes.verification = BatchVerification.SAMPLED
     values = append_batches(source, 20, 50)
@@ -860,9 +886,9 @@ def test_a_helper_that_joins_wrongly_is_not_used_any_more(
 
 
 def test_with_full_nothing_is_copied_beyond_what_may_wait_to_be_compared(
-    lanes: Lanes, source: FakeSource, target: FakeTarget, monkeypatch: pytest.MonkeyPatch
+    lanes: Lanes, source: FakeSource, target: FakeTarget
 ) -> None:
-    monkeypatch.setattr(verify, "_MAX_BYTES", 1)
+    lanes.use(LaneSettings(unverified_bytes=1))
     lanes.verification = BatchVerification.FULL
     answer = threading.Event()
     target.read_back = lambda stored: stored if answer.wait(WITHIN_S) else b""
@@ -898,7 +924,8 @@ def test_a_lane_that_is_closed_leaves_nothing_in_memory(lanes: Lanes, source: Fa
     source.append(b"a")
     lanes.make().open({ZERO: START})
     lanes.until(lambda: lanes.made[0].state()[ZERO].acknowledged == 1)
-    gone = weakref.ref(lanes.made[0]._pipeline)
+    # The lane's objects refer to its counts.
+    gone, lanes.copied = weakref.ref(lanes.copied), CopiedCounts()
     lanes.made.pop().close()
 
     def collected() -> bool:

@@ -11,7 +11,6 @@ from datetime import timedelta
 from types import FrameType
 from typing import Any
 
-import pytest
 from kio.schema.errors import ErrorCode
 from kio.schema.init_producer_id.v4 import InitProducerIdResponse
 from kio.schema.types import ProducerId
@@ -26,7 +25,7 @@ from headrace.api import ClusterAccess, ClusterSpec, TopicPartition
 from headrace.api.flow import BatchVerification
 from headrace.assign import TaskId
 from headrace.datapath import BatchMover, CopiedCounts, CopyFrom
-from headrace.datapath.resources import shared_loop
+from headrace.datapath.resources import LaneSettings, shared_loop
 from headrace.kafka.wire import StoredRecord
 
 PARTITIONS, BATCHES, RECORDS = 64, 64, 16
@@ -62,11 +61,8 @@ def identity(_: Any) -> InitProducerIdResponse:
     )
 
 
-def test_copying_a_batch_takes_less_than_three_calls(
-    serve: Serve, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_copying_a_batch_takes_less_than_three_calls(serve: Serve) -> None:
     """Requests that are sent once a second, and the pieces of responses, are not counted."""
-    monkeypatch.setattr("headrace.datapath.verify._EPOCH_INTERVAL_S", 3600.0)
     source, target = FakeSource(serve, PARTITIONS), FakeTarget(serve, PARTITIONS)
     content = batches()
     source.store(content[:WARM_UP], WARM_UP * RECORDS)
@@ -75,7 +71,11 @@ def test_copying_a_batch_takes_less_than_three_calls(
     servers = ",".join(f"127.0.0.1:{one.port}" for one in target.brokers.values())
     west = ClusterAccess(ClusterSpec(alias="west", bootstrap_servers=servers))
     mover = BatchMover(
-        source.access, west, lambda topic: topic, verification=lambda: BatchVerification.DISABLED
+        source.access,
+        west,
+        lambda topic: topic,
+        verification=lambda: BatchVerification.DISABLED,
+        settings=LaneSettings(epoch_interval_s=3600.0),
     )
     copied, said = CopiedCounts(), list[str]()
     lane = mover.lane(TaskId(TOPIC, "SourceTask", 0), said.append, copied)

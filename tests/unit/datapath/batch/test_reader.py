@@ -10,9 +10,8 @@ from support.fake_broker import Serve
 from support.fake_source import FETCH, FakeSource, Reading
 from support.patience import WITHIN_S
 
-from headrace.datapath import OffsetGone, TokenBucket
-from headrace.datapath.chunk import MIN_BYTES
-from headrace.datapath.fetch import Reader
+from headrace.datapath import OffsetGone
+from headrace.datapath.chunk import MIN_BYTES, Memory
 from headrace.errors import Fatal, Retriable
 from headrace.kafka.wire import ConnectionSettings, EventLoop
 
@@ -387,22 +386,20 @@ def test_a_request_asks_for_much_only_while_there_is_more_than_the_last_one_brou
 
 
 def test_what_requests_under_way_may_bring_is_not_asked_for_again(
-    loop: EventLoop, source: FakeSource, monkeypatch: pytest.MonkeyPatch
+    loop: EventLoop, source: FakeSource
 ) -> None:
-    monkeypatch.setattr("headrace.datapath.chunk.SOFT_BYTES", 5 << 20)
-    patient = ConnectionSettings(fetch_wait_ms=1000 * int(WITHIN_S))
-    reading = Reading(loop, source, settings=patient)
+    patient, memory = ConnectionSettings(fetch_wait_ms=1000 * int(WITHIN_S)), Memory(5 << 20)
+    reading = Reading(loop, source, settings=patient, memory=memory)
     reading.open()
     reading.until(lambda: source.fetches)
-    assert reading.memory.asked_bytes == (4 << 20) - MIN_BYTES
-    other = Reading(loop, source, settings=patient)
-    other.reader = Reader(other.cluster, reading.memory, other, TokenBucket())
+    assert memory.asked_bytes == (4 << 20) - MIN_BYTES
+    other = Reading(loop, source, settings=patient, memory=memory)
     other.open()
     other.until(lambda: len(source.fetches) == 2)
     assert source.fetches[1][1].max_bytes == (1 << 20) + MIN_BYTES
     for one in (reading, other):
         one.close()
-    reading.until(lambda: not reading.memory.asked_bytes)
+    reading.until(lambda: not memory.asked_bytes)
 
 
 def test_fetches_have_the_sizes_and_waits_that_are_set(loop: EventLoop, source: FakeSource) -> None:
@@ -420,11 +417,8 @@ def test_fetches_have_the_sizes_and_waits_that_are_set(loop: EventLoop, source: 
     reading.close()
 
 
-def test_nothing_more_is_fetched_than_memory_is_for(
-    loop: EventLoop, source: FakeSource, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("headrace.datapath.chunk.SOFT_BYTES", 1000)
-    reading = Reading(loop, source)
+def test_nothing_more_is_fetched_than_memory_is_for(loop: EventLoop, source: FakeSource) -> None:
+    reading = Reading(loop, source, memory=Memory(1000))
     reading.held = []
     source.append(b"x" * 2000)
     reading.open()

@@ -9,14 +9,14 @@ from support.fake_broker import serving
 from support.fake_kafka import MARKER, FakeClock, FakeCluster, FakeLog, FakeRecord
 from support.patience import WITHIN_S
 from support.preserving_target import GONE, PreservingTarget
-from support.wire_kafka import _Producer as Known
+from support.wire_kafka import ProducerState
 
 from headrace.api import TaskType, TopicPartition
 from headrace.api.offsets import GapPolicy
 from headrace.assign import TaskId
 from headrace.datapath import Before, Closed, CopiedCounts, CopyFrom, PreservedMover, Resumed
-from headrace.datapath.preserved import delivery
 from headrace.datapath.preserved.holes import WrongOffset
+from headrace.datapath.resources import LaneSettings
 from headrace.errors import Retriable
 from headrace.kafka.wire import BatchWriter, ProducerIdentity, encoded, split_batches, stamped
 from headrace.replication import OwnerProducer
@@ -35,6 +35,7 @@ class Lanes:
     def __init__(self, serve: Any) -> None:
         self._serve = serve
         self.holes = GapPolicy.MARKERS
+        self.settings = LaneSettings()
         self.copied = CopiedCounts()
         self.compacts = False
         """Whether the source's topic is compacted."""
@@ -62,6 +63,7 @@ class Lanes:
             self.west.access,
             lambda topic: topic,
             holes=self.holes,
+            settings=self.settings,
         )
         self.lane = self.mover.lane(TaskId("f", TaskType.SOURCE_TASK, 0), print, self.copied)
 
@@ -90,7 +92,7 @@ class Lanes:
         sent = stamped(writer.finish(), ProducerIdentity(self.data.producer_id, 0), sequence)
         data = memoryview(bytearray(bytes(sent.header) + sent.records))
         [batch] = split_batches(data).batches
-        self.west._decide(AT, batch)
+        self.west.decide(AT, batch)
 
     def until(self, condition: Callable[[], Any]) -> Any:
         deadline_s = time.monotonic() + WITHIN_S
@@ -204,7 +206,7 @@ def test_a_late_batch_in_the_place_of_the_first_one_is_noticed(lanes: Lanes) -> 
 
     def comes_late() -> str:
         lanes.west.cluster.write(AT, _record("f"))
-        state = lanes.west.producers[AT, lanes.data.producer_id] = Known(0, 6)
+        state = lanes.west.producers[AT, lanes.data.producer_id] = ProducerState(0, 6)
         state.last_five.append((5, 1, 5))
         return ""
 
@@ -392,10 +394,8 @@ def test_behind_a_fail_over_no_lane_appends_data_or_markers(lanes: Lanes) -> Non
     assert lanes.acknowledged() == 4
 
 
-def test_a_partition_that_leaves_does_not_wait_for_the_end_of_a_long_hole(
-    lanes: Lanes, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(delivery, "_MARKERS", 10)
+def test_a_partition_that_leaves_does_not_wait_for_the_end_of_a_long_hole(lanes: Lanes) -> None:
+    lanes.settings = LaneSettings(marked_offsets=10)
     lanes.fill("ab" + "-" * 35 + "cd-e")
     lanes.west.holds_markers = True
     lanes.open()

@@ -44,7 +44,7 @@ class Clusters:
         return self.again(east)
 
     def again(self, east: PreservingTarget) -> End | HeadraceError:
-        self._east = east
+        self.east = east
         source, west = (ClusterClient(self._loop, one.access) for one in (east, self.target))
         self._open += [source, west]
         producer = self._wait(data_producer(west, "headrace-flow"))
@@ -55,7 +55,7 @@ class Clusters:
         return self.same_owner()
 
     def once_more(self) -> End | HeadraceError:
-        return self.again(self._east)
+        return self.again(self.east)
 
     @property
     def log(self) -> FakeLog:
@@ -117,7 +117,7 @@ def test_what_differs_is_refused_with_its_first_offset(
 def filled_bit_by_bit(monkeypatch: pytest.MonkeyPatch) -> None:
     """Fill with five offsets in a batch and eleven in a transaction."""
     monkeypatch.setattr(holes, "BATCH_RECORDS", 5)
-    monkeypatch.setattr(takeover, "_TRANSACTION_OFFSETS", 11)
+    monkeypatch.setattr(takeover, "TRANSACTION_OFFSETS", 11)
 
 
 @pytest.mark.parametrize("first", [1, 2, 37])
@@ -140,7 +140,7 @@ def test_a_target_that_takes_no_old_records_is_filled_with_new_ones(clusters: Cl
 def test_padding_goes_on_after_a_failure(clusters: Clusters, same: bool) -> None:
     answers = iter(["", "", "unanswered"])
     clusters.start("abc", "")
-    clusters._east.cluster.logs[AT].start = 40
+    clusters.east.cluster.logs[AT].start = 40
     clusters.target.fault = lambda: next(answers, "")
     error = clusters.once_more()
     assert isinstance(error, Retriable)
@@ -177,7 +177,7 @@ def test_a_copy_that_retention_overtook_is_refused(clusters: Clusters) -> None:
 
 def test_the_head_that_the_source_deleted_is_deleted(clusters: Clusters) -> None:
     clusters.start("abcdef", "abcd")
-    clusters._east.cluster.logs[AT].delete_before(3)
+    clusters.east.cluster.logs[AT].delete_before(3)
     end = clusters.once_more()
     assert isinstance(end, End)
     assert (end.offset, clusters.log.start) == (4, 3)
