@@ -43,7 +43,7 @@ def test_each_record_is_appended_once_and_in_order(
             target.led[partition] = (3 - leader, epoch + 1)
         found = pending.pop(0) if pending else None
         # A single record cannot be split, and a batch that is already appended is not too large.
-        appended = [one[:2] for one in target.logs[partition].last_five]
+        appended = [one[:2] for one in target.logs[partition].producer.last_five]
         fits = batch.record_count == 1 or (batch.base_sequence, batch.record_count) in appended
         return None if found == TOO_LARGE and fits else found
 

@@ -24,6 +24,7 @@ from support.fake_broker import (
     metadata_of,
 )
 from support.patience import WITHIN_S
+from support.producer_state import ProducerState
 from support.wire_kafka import epoch_ends
 
 from headrace.api import ClusterAccess, ClusterSpec, TopicPartition
@@ -86,8 +87,7 @@ class Log:
     batches: list[Batch] = field(default_factory=list)
     offsets: list[int] = field(default_factory=list)
     """The first of each batch."""
-    last_five: list[tuple[int, int, int]] = field(default_factory=list)
-    """Sequence, number of records, and target offset."""
+    producer: ProducerState = field(default_factory=lambda: ProducerState(IDENTITY.epoch))
 
     def stored(self, offset: int) -> bytes:
         """Return the batch that begins at an offset."""
@@ -96,25 +96,15 @@ class Log:
         return bytes(batch)
 
     def append(self, batch: Batch) -> tuple[ErrorCode, int]:
-        """Append a batch by the rules of Kafka's ``ProducerStateManager``.
+        """Append a batch if its producer may, and return the error and the offset."""
+        return self.producer.decide(batch, lambda: self._write(batch))
 
-        Any sequence of an unknown producer is accepted.
-        """
-        for sequence, count, base_offset in self.last_five:
-            if (sequence, count) == (batch.base_sequence, batch.record_count):
-                return ErrorCode.none, base_offset
-        expected = sum(self.last_five[-1][:2]) if self.last_five else batch.base_sequence
-        if batch.base_sequence != expected:
-            late = batch.base_sequence < expected
-            code = "duplicate_sequence_number" if late else "out_of_order_sequence_number"
-            return ErrorCode[code], -1
+    def _write(self, batch: Batch) -> int:
         base_offset = len(self.values)
         self.values += [decoded(record).value or b"" for record in stored_records(batch)]
         self.batches.append(batch)
         self.offsets.append(base_offset)
-        entry = batch.base_sequence, batch.record_count, base_offset
-        self.last_five = [*self.last_five[-4:], entry]
-        return ErrorCode.none, base_offset
+        return base_offset
 
 
 class FakeTarget:

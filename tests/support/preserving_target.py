@@ -26,8 +26,9 @@ from support.fake_broker import (
     coordinated_by_first,
 )
 from support.fake_kafka import MARKER, FakeCluster, FakeRecord
+from support.producer_state import ProducerState
 from support.stored import content, log_batch, marker
-from support.wire_kafka import EPOCH_ENDS, ProducerState, WireCluster, epoch_ends
+from support.wire_kafka import EPOCH_ENDS, WireCluster, epoch_ends
 
 from headrace.api import TopicPartition
 from headrace.kafka.wire import Batch, StoredRecord, split_batches

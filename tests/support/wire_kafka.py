@@ -5,7 +5,6 @@ It follows the rules for producers' epochs and sequences, and makes fences by th
 
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 from uuid import UUID
@@ -21,6 +20,7 @@ from kio.static.primitive import Records, i16, i32, i32Timedelta, i64
 from support.batches import record_batch
 from support.fake_broker import NOT_THROTTLED, FakeBroker, Raw, Request, Serve, metadata_of
 from support.fake_kafka import MARKER, FakeCluster, FakeRecord
+from support.producer_state import ProducerState
 
 from headrace.api import ClusterAccess, ClusterSpec
 from headrace.api.partitions import TopicPartition
@@ -33,16 +33,6 @@ from headrace.replication.reconcile import Dropped, Marker, Record, StoredProgre
 PRODUCE, FETCH, METADATA, INIT_PRODUCER_ID, EPOCH_ENDS = 0, 1, 3, 22, 23
 _DELETE_HORIZON = 0x40
 _BATCH_RECORDS = 2
-
-
-@dataclass
-class ProducerState:
-    """A partition leader's state of one producer id."""
-
-    epoch: int
-    next_sequence: int | None = None
-    """None after a marker, where any epoch begins with 0."""
-    last_five: list[tuple[int, int, int]] = field(default_factory=list)
 
 
 class WireCluster:
@@ -188,22 +178,15 @@ class WireCluster:
             if known is not None and batch.base_sequence:
                 return ErrorCode.out_of_order_sequence_number, -1
             known = self.producers[key] = ProducerState(batch.producer_epoch)
-        for sequence, count, base_offset in known.last_five:
-            if (sequence, count) == (batch.base_sequence, batch.record_count):
-                return ErrorCode.none, base_offset
-        if known.next_sequence not in (None, batch.base_sequence):
-            return ErrorCode.out_of_order_sequence_number, -1
+        return known.decide(batch, lambda: self._write(at, batch))
+
+    def _write(self, at: TopicPartition, batch: Batch) -> int:
         base_offset = self.cluster.logs[at].end
         for record in stored_records(batch):
             found = decoded(record)
             offset = self.cluster.write(at, FakeRecord(found.key, found.value, found.timestamp_ms))
             self.writers[at, offset] = batch.producer_id
-        known.next_sequence = batch.base_sequence + batch.record_count
-        known.last_five = [
-            *known.last_five[-4:],
-            (batch.base_sequence, batch.record_count, base_offset),
-        ]
-        return ErrorCode.none, base_offset
+        return base_offset
 
 
 def epoch_ends(request: Request, end: Callable[[TopicPartition, int], int]) -> Any:

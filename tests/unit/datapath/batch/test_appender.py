@@ -3,7 +3,8 @@
 import pytest
 from kio.schema.errors import ErrorCode
 from support.batches import record_batch
-from support.fake_target import Appending, FakeTarget, Fault, Lost, Refusal, Unreadable
+from support.fake_target import IDENTITY, Appending, FakeTarget, Fault, Lost, Refusal, Unreadable
+from support.producer_state import ProducerState
 
 from headrace.api import TopicPartition
 from headrace.datapath.spans import BatchCorrupt, BatchRefused, Indefinite
@@ -241,7 +242,7 @@ def test_what_comes_first_after_a_long_rest_is_sent_by_itself(
 ) -> None:
     appending.add(b"a")
     appending.until_done()
-    target.logs[0].last_five.clear()  # it has forgotten the producer
+    target.logs[0].producer = ProducerState(IDENTITY.epoch)  # it has forgotten the producer
     now_s = appending.loop.now_s
     monkeypatch.setattr(appending.loop, "now_s", lambda: now_s() + 1_000)
     target.fault = Once(Refusal(ErrorCode.invalid_record))
@@ -258,7 +259,8 @@ def test_a_sequence_that_the_target_does_not_expect_is_indefinite(
 ) -> None:
     appending.add(b"a")
     appending.until_done()
-    target.logs[0].last_five = [(500, 1, 0)]  # another owner of the identity appended in between
+    # Another owner of the identity appended in between.
+    target.logs[0].producer = ProducerState(IDENTITY.epoch, 501, [(500, 1, 0)])
     appending.add(b"b")
     appending.add(b"c")
     appending.until_done()

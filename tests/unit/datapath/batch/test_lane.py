@@ -17,10 +17,11 @@ from kio.static.primitive import i16, i32Timedelta
 from support.batches import record_batch
 from support.fake_broker import Serve
 from support.fake_source import FakeSource
-from support.fake_target import FakeTarget, Fault, Refusal
+from support.fake_target import IDENTITY, FakeTarget, Fault, Refusal
 from support.join_helper import BrokenHelper, compiled
 from support.patience import WITHIN_S
 from support.producer_ids import INIT_PRODUCER_ID, identity
+from support.producer_state import ProducerState
 from support.stored import sealed
 
 from headrace.api import ClusterAccess, ClusterSpec, TopicPartition
@@ -507,7 +508,9 @@ def test_a_refused_batch_is_found_record_by_record(
     first.settle(5)
     assert first.state()[ZERO].acknowledged == 0
 
-    target.logs[0].last_five.clear()  # a broker would assign another producer id
+    target.logs[0].producer = ProducerState(
+        IDENTITY.epoch
+    )  # a broker would assign another producer id
     second = lanes.make()
     second.open({ZERO: CopyFrom(0, -1, suspects=error.offsets)})
     lanes.until(second.problems)

@@ -9,7 +9,7 @@ from support.fake_broker import serving
 from support.fake_kafka import MARKER, FakeClock, FakeCluster, FakeLog, FakeRecord
 from support.patience import WITHIN_S
 from support.preserving_target import GONE, PreservingTarget
-from support.wire_kafka import ProducerState
+from support.producer_state import ProducerState
 
 from headrace.api import TaskType, TopicPartition
 from headrace.api.offsets import GapPolicy
