@@ -14,7 +14,7 @@ class ProducerState:
 
     epoch: int
     next_sequence: int | None = None
-    """None accepts any sequence: the producer is unknown, or the log ends with its marker."""
+    """None accepts any sequence, as of an unknown producer."""
     last_five: list[tuple[int, int, int]] = field(default_factory=list)
     """Sequence, number of records and offset of the last batches."""
 
@@ -26,11 +26,8 @@ class ProducerState:
         for sequence, count, base_offset in self.last_five:
             if (sequence, count) == (batch.base_sequence, batch.record_count):
                 return ErrorCode.none, base_offset
-        expected = batch.base_sequence if self.next_sequence is None else self.next_sequence
-        if batch.base_sequence != expected:
-            late = batch.base_sequence < expected
-            code = "duplicate_sequence_number" if late else "out_of_order_sequence_number"
-            return ErrorCode[code], -1
+        if self.next_sequence not in (None, batch.base_sequence):
+            return ErrorCode.out_of_order_sequence_number, -1
         base_offset = append()
         self.next_sequence = batch.base_sequence + batch.record_count
         entry = batch.base_sequence, batch.record_count, base_offset

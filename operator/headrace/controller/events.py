@@ -2,7 +2,7 @@
 
 import time
 import uuid
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from headrace.api import (
@@ -20,6 +20,7 @@ from headrace.api.meta import API_VERSION, ObjectMeta
 from headrace.errors import HeadraceError, InvalidSpec
 from headrace.k8s import EVENT, Client, Forbidden, Object, ObjectInvalid, micro_time
 from headrace.logs import get_logger
+from headrace.timing import Clock
 
 log = get_logger(__name__)
 
@@ -126,22 +127,20 @@ class _Quiet:
 class EventRecorder:
     """Posts Events. Failures are only logged, and nothing depends on an Event."""
 
-    def __init__(
-        self, client: Client, instance: str, clock: Callable[[], float] = time.monotonic
-    ) -> None:
+    def __init__(self, client: Client, instance: str, clock: Clock = time) -> None:
         """Create a recorder.
 
         Args:
             client: Client of the API server.
             instance: Operator replica that reports.
-            clock: Monotonic clock.
+            clock: Source of the time.
         """
         self._client, self._instance, self._clock = client, instance, clock
         self._quiet: dict[tuple[str | None, str], _Quiet] = {}
 
     async def post(self, about: Subject, happened: Occurrence) -> None:
         """Create an Event for an object, unless its reason was reported a short time ago."""
-        now, key = self._clock(), (about.metadata.uid, happened.reason)
+        now, key = self._clock.monotonic(), (about.metadata.uid, happened.reason)
         self._quiet = {k: one for k, one in self._quiet.items() if now < one.forgotten_s}
         quiet = self._quiet.get(key, _Quiet())
         if now < quiet.until_s:

@@ -52,7 +52,7 @@ class Memory:
     """Memory budget of all lanes of a loop. Call it in the loop's thread."""
 
     def __init__(self, soft_bytes: int = SOFT_BYTES) -> None:
-        """Create an unused budget. ``soft_bytes`` replaces ``SOFT_BYTES``."""
+        """Create an unused budget. From ``soft_bytes`` on, only stuck lanes may fetch."""
         self._soft_bytes = soft_bytes
         self.held_bytes = 0
         self.asked_bytes = 0

@@ -336,6 +336,7 @@ class Verifier:
 # acknowledgement, with an epoch that they confirm.
 
 EPOCH_INTERVAL_S = 1.0
+"""Time from an acknowledgement to the query of the target's leader epochs, in seconds."""
 _EPOCH_TIMEOUT_S = 5.0
 
 Offsets = Mapping[TopicPartition, int]

@@ -131,7 +131,7 @@ class AdminTimings:
     """
     poll_interval_s: float = 0.2
     """Interval between two checks of the errors that the client reported."""
-    believed_s: float = 1.0
+    unreachable_after_s: float = 1.0
     """Time without a reachable broker after which a request fails.
 
     In a shorter time, the client might not try all addresses of a host name. It tries them in turn,
@@ -245,8 +245,8 @@ class AdminRequests:
                     self.renew()
                     message = f"could not {tried}: no answer in time ({waited_s:.0f} s)"
                     raise Retriable(message) from None
-                believed = passed_s >= self._timings.believed_s
-                if believed and (why := self._unreachable(tried)):
+                late = passed_s >= self._timings.unreachable_after_s
+                if late and (why := self._unreachable(tried)):
                     raise why from None
             except KafkaException as error:
                 raise self.failed(error, tried) from error
@@ -305,13 +305,13 @@ class _WireClient:
     """Client of the wire protocol with its own loop. Not thread-safe.
 
     Each request takes at most ``timeout_s``. All requests of one ``run`` together take at most
-    ``grace_s`` longer.
+    ``timings.grace_s`` longer.
     """
 
-    def __init__(self, cluster: ClusterAccess, timeout_s: float, grace_s: float) -> None:
-        self._renewal = Renewal(cluster)
+    def __init__(self, cluster: ClusterAccess, timeout_s: float, timings: AdminTimings) -> None:
+        self._renewal = Renewal(cluster, poll_interval_s=timings.secrets_poll_interval_s)
         self._timeout_s = timeout_s
-        self._grace_s = grace_s
+        self._grace_s = timings.grace_s
         self._used_s = time.monotonic()
         self._loop = EventLoop()
         settings = ConnectionSettings.of(cluster)
@@ -366,7 +366,7 @@ class ClusterAdmin:
         """Alias and address of the cluster, for messages."""
         self._access = cluster
         self._timeout_s = timeout_s
-        self._grace_s = timings.grace_s
+        self._timings = timings
         self._requests = AdminRequests(cluster, timeout_s, make_client, timings)
         self._topics: dict[str, int] = {}
         """Last known numbers of partitions by topic."""
@@ -447,7 +447,7 @@ class ClusterAdmin:
             while (client := self._idle.pop()).outdated:
                 client.close()
                 client = None
-        client = client or _WireClient(self._access, self._timeout_s, self._grace_s)
+        client = client or _WireClient(self._access, self._timeout_s, self._timings)
         found = client.run(ask)
         self._idle.append(client)
         return found

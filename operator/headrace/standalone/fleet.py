@@ -114,6 +114,7 @@ class RespawnTimes:
     delay_s: float = 1.0
     """Delay before the first replacement. It doubles with each driver that ends early."""
     max_delay_s: float = 30.0
+    """Longest delay, however many drivers end early."""
     healthy_s: float = 10.0
     """Running time after which a driver that ends is replaced without delay."""
 

@@ -32,11 +32,14 @@ class Posted:
     def monotonic(self) -> float:
         return self.now
 
+    def time(self) -> float:
+        return self.now
+
 
 def test_a_state_that_flaps_has_few_events() -> None:
     """All day long, every ten seconds; an API server keeps Events for an hour."""
     posted = Posted()
-    recorder = EventRecorder(cast("Client", posted), "operator-0", posted.monotonic)
+    recorder = EventRecorder(cast("Client", posted), "operator-0", posted)
 
     async def flap(seconds: int) -> None:
         for _ in range(0, seconds, 10):

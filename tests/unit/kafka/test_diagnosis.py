@@ -69,7 +69,7 @@ def silent_admin(
 
     monkeypatch.setattr(diagnosis, "TIMEOUT_S", 0.1)
     access = ClusterAccess(ClusterSpec(alias="east", bootstrap_servers=servers))
-    timings = AdminTimings(grace_s=1.0, poll_interval_s=0.01, believed_s=0.0)
+    timings = AdminTimings(grace_s=1.0, poll_interval_s=0.01, unreachable_after_s=0.0)
     return Admin(access, timeout_s, make_client=make_client, timings=timings), client
 
 

@@ -267,7 +267,7 @@ def test_a_sequence_that_the_target_does_not_expect_is_indefinite(
 
     error = appending.failed[0]
     assert isinstance(error, Indefinite)
-    assert (error.offset, error.code) == (1001, "DUPLICATE_SEQUENCE_NUMBER")
+    assert (error.offset, error.code) == (1001, "OUT_OF_ORDER_SEQUENCE_NUMBER")
     assert target.logs[0].values == [b"a"]
 
 
