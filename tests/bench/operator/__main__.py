@@ -92,10 +92,11 @@ def _options() -> argparse.Namespace:
         sizes = f"default {trial}, with --full {full}; 0: none"
         parser.add_argument(f"--{name}", type=int, help=f"{what} ({sizes})")
     options = parser.parse_args()
+    chosen = vars(options)
     for name, (trial, full, _) in SIZES.items():
         attribute = name.replace("-", "_")
-        if getattr(options, attribute) is None:
-            setattr(options, attribute, full if options.full else trial)
+        if chosen[attribute] is None:
+            chosen[attribute] = full if options.full else trial
     return options
 
 

@@ -3,6 +3,7 @@
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import wait
 from functools import partial
 from types import SimpleNamespace
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 
 from headrace.api import ClusterAccess, ClusterSpec, ConditionStatus
 from headrace.api.flow import Heartbeats
+from headrace.connect import heartbeat
 from headrace.connect.heartbeat import HeartbeatTask
 from headrace.errors import Fatal, HeadraceError, Retriable
 from headrace.kafka import KafkaError
@@ -18,13 +20,15 @@ from headrace.kafka import KafkaError
 Acknowledge = Callable[[KafkaError | None, object], None]
 
 
-PATIENCE = "headrace.connect.heartbeat._GRACE_PERIOD_S"
+def wait_for_heartbeats(monkeypatch: pytest.MonkeyPatch, most_s: float) -> None:
+    """Set the time that each turn waits for its heartbeats."""
+    monkeypatch.setattr(heartbeat, "wait", lambda attempts, _: wait(attempts, most_s))
 
 
 @pytest.fixture(autouse=True)
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make the tests independent of a busy machine: a turn ends when its heartbeats are sent."""
-    monkeypatch.setattr(PATIENCE, 30.0)
+    wait_for_heartbeats(monkeypatch, 30.0)
 
 
 class FakeProducer:
@@ -200,7 +204,7 @@ def test_a_side_that_does_not_answer_does_not_delay_the_other_one(
     scene.now_s = 1001.0
     scene.task.run_once()
     scene.producers["east"].answer()
-    monkeypatch.setattr(PATIENCE, 0.05)
+    wait_for_heartbeats(monkeypatch, 0.05)
     scene.hangs = threading.Event()
     try:
         for now_s in (1010.0, 1011.0, 1012.0):

@@ -43,8 +43,10 @@ def test_a_full_disk_takes_no_verdict_along(
         versions={},
     )
     monkeypatch.setattr(verify_job, "judged", lambda *_: passed)
-    module, function = {"page": (pages, "page"), "report": (documents, "write")}[fails]
-    monkeypatch.setattr(module, function, no_space)
+    if fails == "page":
+        monkeypatch.setattr(pages, "page", no_space)
+    else:
+        monkeypatch.setattr(documents, "write", no_space)
     test = tmp_path / "test.yaml"
     test.write_text(RUN.test.model_dump_json(by_alias=True, exclude_none=True))
     monkeypatch.setattr(
