@@ -180,7 +180,11 @@ def test_an_accepted_loss_is_shown_for_a_day_and_stays_in_progress_until_a_reset
     discover(scene, deleted)
     assert deleted.losses[P0].action is LossAction.CONTINUED
     scene.clock.end_s = 2 * DAY_S
-    scene.clock.advance(DAY_S)
+    lost_s = deleted.losses[P0].time_ms / 1000
+    scene.clock.advance(lost_s + DAY_S - 60 - scene.clock.time())
+    discover(scene, deleted)
+    assert deleted.losses[P0].action is LossAction.CONTINUED
+    scene.clock.advance(120)
     discover(scene, deleted)
     assert deleted.losses == {}
     assert [one.action for one in scene.stored(P0).losses] == [LossAction.CONTINUED]

@@ -485,7 +485,12 @@ def test_a_loss_that_was_answered_is_shown_for_a_while(
     scene.recover()
     scene.observe()
     assert scene.lost_data
+    (loss,) = scene.task.status.losses
     scene.clock.end_s = 2 * DAY_S
-    scene.clock.advance(DAY_S)
+    scene.clock.advance(loss.time.timestamp() + DAY_S - 60 - scene.clock.time())
+    scene.observe()
+    assert scene.lost_data
+    assert list(scene.task.status.losses) == [loss]
+    scene.clock.advance(120)
     scene.observe()
     assert (scene.lost_data, scene.task.status.losses) == ("", ())
