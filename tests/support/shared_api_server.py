@@ -2,6 +2,9 @@
 
 The process that the user started owns it: it starts it for the first test that needs it, and ends
 it with the run. It also ends when that process ends in any way.
+
+That process also owns the folder of the run. It is removed with the run, unless the run failed and
+a test needed the API server: then the summary names the folder, which has the server's logs.
 """
 
 import shutil
@@ -37,10 +40,13 @@ class SharedApiServer:
         self._running = ExitStack()
         self._starting = threading.Lock()
         self._place: Place | None = None
+        self.was_needed = False
+        """Whether it was started, even if it did not come up."""
 
     def place(self) -> Place:
         """Return the server's folder and URL, and start the server if it does not run."""
         with self._starting:
+            self.was_needed = True
             if self._place is None:
                 folder = self._make_folder("api-server")
                 server = self._running.enter_context(running_api_server(folder))
@@ -65,7 +71,7 @@ OWNED = pytest.StashKey[SharedApiServer]()
 FOLDER = pytest.StashKey[Path]()
 """Folder of the run."""
 FAILED = pytest.StashKey[bool]()
-"""Whether the run failed. Its folder is kept, because it has the API server's logs."""
+"""Whether the run failed."""
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -83,11 +89,26 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
     session.config.stash[FAILED] = exitstatus != pytest.ExitCode.OK
 
 
+def pytest_terminal_summary(
+    terminalreporter: pytest.TerminalReporter, config: pytest.Config
+) -> None:
+    if keeps_folder(config):
+        terminalreporter.write_line(f"logs of the API server: {config.stash[FOLDER]}")
+
+
 def pytest_unconfigure(config: pytest.Config) -> None:
-    if OWNED in config.stash:
-        config.stash[OWNED].close()
-    if FOLDER in config.stash and not config.stash.get(FAILED, True):
-        shutil.rmtree(config.stash[FOLDER])
+    try:
+        if OWNED in config.stash:
+            config.stash[OWNED].close()
+    finally:
+        if FOLDER in config.stash and not keeps_folder(config):
+            shutil.rmtree(config.stash[FOLDER], ignore_errors=True)
+
+
+def keeps_folder(config: pytest.Config) -> bool:
+    """Return whether the run's folder has logs that explain a failure."""
+    failed = config.stash.get(FAILED, True)
+    return failed and FOLDER in config.stash and config.stash[OWNED].was_needed
 
 
 def open_api_server(config: pytest.Config) -> ApiServer:
