@@ -13,32 +13,15 @@ from typing import Any
 import pytest
 from support.fake_broker import serving
 from support.fake_kafka import MARKER
+from support.kept_lanes import KeepingMover, KeptLanes
 from support.source_tasks import COPY, P0, P1, TOPIC, Scene
 from support.wire_kafka import WireCluster, WireFencing
 
 from headrace.api import TaskPhase
 from headrace.api.partitions import TopicPartition
-from headrace.assign import TaskId
-from headrace.datapath import BatchMover, CopiedCounts
-from headrace.datapath.mover import BatchLane
 
 STEPS, FAULTS = 40, ["", "", "", "lost", "unanswered", "refused"]
 WITHIN_S = 30.0
-
-
-class KeepingMover(BatchMover):
-    """Mover that keeps its lanes."""
-
-    def __init__(self, *arguments: Any, lanes: list[BatchLane]) -> None:
-        super().__init__(*arguments)
-        self._lanes = lanes
-
-    def lane(
-        self, task: TaskId, on_error: Callable[[str], None], copied: CopiedCounts
-    ) -> BatchLane:
-        lane = super().lane(task, on_error, copied)
-        self._lanes.append(lane)
-        return lane
 
 
 class Schedule:
@@ -67,16 +50,12 @@ class Schedule:
                 self._kill()
 
     def _make_scene(self, **named: Any) -> Scene:
-        self._lanes = lanes = list[BatchLane]()
+        self._lanes = KeptLanes(self._make_mover)
         """Lanes of the last scene."""
-        return Scene(
-            make_mover=lambda _, __, ___, target_topic, ____: self._make_mover(lanes, target_topic),
-            **named,
-        )
+        return Scene(make_mover=self._lanes, **named)
 
-    def _make_mover(self, lanes: list[BatchLane], target_topic: Callable[[str], str]) -> BatchMover:
-        access = self._source.access, self._target.access
-        mover = KeepingMover(*access, target_topic, lanes=lanes)
+    def _make_mover(self, target_topic: Callable[[str], str]) -> KeepingMover:
+        mover = KeepingMover(self._source.access, self._target.access, target_topic)
         mover.fencing = self._fencing  # type: ignore[assignment]
         return mover
 
@@ -107,8 +86,7 @@ class Schedule:
     def _kill(self) -> None:
         """Kill the instance. Its requests in flight may still reach a broker."""
         self._scene.close()
-        for lane in self._lanes:
-            assert lane.abandon(WITHIN_S)
+        self._lanes.abandon(WITHIN_S)
 
     def _die(self) -> None:
         self._kill()

@@ -10,6 +10,7 @@ from typing import Any
 
 from support.fake_broker import Serve, serving
 from support.fake_kafka import MARKER, FakeLog, FakeRecord
+from support.kept_lanes import KeepingMover, KeptLanes
 from support.patience import WITHIN_S
 from support.preserving_target import GONE, PreservingTarget
 from support.source_tasks import COPY, FLOW, P0, P1, TOPIC, Scene
@@ -17,9 +18,7 @@ from support.source_tasks import COPY, FLOW, P0, P1, TOPIC, Scene
 from headrace.api import ReplicationFlow, TaskPhase
 from headrace.api.offsets import GapPolicy
 from headrace.api.partitions import TopicPartition
-from headrace.assign import TaskId
-from headrace.datapath import CopiedCounts, PreservedMover
-from headrace.datapath.mover import BatchLane
+from headrace.datapath import PreservedMover
 from headrace.datapath.resources import DEFAULTS, LaneSettings
 
 PRESERVED = ReplicationFlow.model_validate(
@@ -34,19 +33,8 @@ PRESERVED = ReplicationFlow.model_validate(
 PARTITIONS = (P0, P1)
 
 
-class _Mover(PreservedMover):
-    """Mover that keeps its lanes."""
-
-    def __init__(self, *arguments: Any, lanes: list[BatchLane], **named: Any) -> None:
-        super().__init__(*arguments, **named)
-        self._lanes = lanes
-
-    def lane(
-        self, task: TaskId, on_error: Callable[[str], None], copied: CopiedCounts
-    ) -> BatchLane:
-        lane = super().lane(task, on_error, copied)
-        self._lanes.append(lane)
-        return lane
+class _Mover(KeepingMover, PreservedMover):
+    """Mover with preserved offsets that keeps its lanes."""
 
 
 class PreservedScenes:
@@ -65,23 +53,15 @@ class PreservedScenes:
         self.target = PreservingTarget(serve, self.scene.target, COPY, 2)
 
     def _make_scene(self, **named: Any) -> Scene:
-        self._lanes = lanes = list[BatchLane]()
+        self._lanes = KeptLanes(self._make_mover)
         """Lanes of the last scene."""
-        return Scene(
-            *self._partitions,
-            flow=PRESERVED,
-            make_mover=lambda _, __, ___, target_topic, ____: self._make_mover(lanes, target_topic),
-            **named,
-        )
+        return Scene(*self._partitions, flow=PRESERVED, make_mover=self._lanes, **named)
 
-    def _make_mover(
-        self, lanes: list[BatchLane], target_topic: Callable[[str], str]
-    ) -> PreservedMover:
+    def _make_mover(self, target_topic: Callable[[str], str]) -> _Mover:
         return _Mover(
             self.source.access,
             self.target.access,
             target_topic,
-            lanes=lanes,
             holes=self._holes,
             settings=self._settings,
         )
@@ -94,8 +74,7 @@ class PreservedScenes:
     def kill(self) -> None:
         """Kill the process like ``kill -9``: requests in flight may still reach a broker."""
         self.scene.close()
-        for lane in self._lanes:
-            assert lane.abandon(WITHIN_S)
+        self._lanes.abandon(WITHIN_S)
 
     def restart(self) -> None:
         """Kill the task, and start it again with the same driver."""
