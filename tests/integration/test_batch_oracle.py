@@ -15,7 +15,7 @@ import psutil
 import pytest
 from support.flows import FlowRun, manifest, spec
 from support.groups import positions
-from support.join_helper import BrokenHelper, compiled
+from support.join_helper import BrokenHelper, compiled, use_helper
 from support.lanes import (
     batch_mover,
     copy_in_transactions,
@@ -43,10 +43,9 @@ from headrace.connect.checkpoint.checkpoint_log import SyncedOffsetLog
 from headrace.connect.checkpoint.groups import copied_to
 from headrace.connect.runtime.context import FlowContext
 from headrace.datapath import Before, CopiedCounts, CopyFrom, Mover, Resumed, rebuild
-from headrace.datapath.chunk import Joiner, Why
-from headrace.datapath.resources import shared_loop
+from headrace.datapath.chunk import Why
 from headrace.kafka import Admin, Position
-from headrace.kafka.wire import Batch, Helper, stored_records
+from headrace.kafka.wire import Batch, stored_records
 from headrace.kafka.wire import ClusterClient as Wire
 from headrace.replication.reconcile import ResumeReason
 from headrace.replication.translation import CopiedTo, Precision, SyncedOffsets, Translated
@@ -83,13 +82,6 @@ def decoded(monkeypatch: pytest.MonkeyPatch) -> list[Batch]:
 
     monkeypatch.setattr(rebuild, "stored_records", reading)
     return batches
-
-
-def use_helper(monkeypatch: pytest.MonkeyPatch, helper: Helper | None) -> None:
-    """Join the batches of the next lanes with another C helper, or without one."""
-    thread = shared_loop()
-    joiner = Joiner(thread.buffers, thread.memory, thread.loop.now_s, lambda: helper)
-    monkeypatch.setattr(thread, "joiner", joiner)
 
 
 def fill(east: ClusterAccess, client: Wire, seed: int, wait_until: WaitUntil) -> list[str]:

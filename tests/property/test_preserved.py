@@ -22,7 +22,6 @@ from headrace.kafka.wire import (
     decoded,
     stored_records,
 )
-from headrace.kafka.wire.stamp import Helper
 from headrace.replication.reconcile import Dropped, Record
 
 STAMPED = 0x08
@@ -106,14 +105,6 @@ def decodeds(batch: Batch) -> Iterator[Decoded]:
     return map(decoded, stored_records(batch))
 
 
-class HelpedJoiner(Joiner):
-    """Joiner of a lane whose helper was compiled."""
-
-    @property
-    def helper(self) -> Helper:
-        return compiled()
-
-
 def found(
     batches: Sequence[Batch], start: int, aborted: Sequence[tuple[int, int]], most_bytes: int
 ) -> Iterator[Judged | Run]:
@@ -121,7 +112,7 @@ def found(
 
     Small batches are not joined if ``most_bytes`` is 0.
     """
-    joiner = HelpedJoiner(Buffers(1 << 20), Memory(), time.monotonic)
+    joiner = Joiner(Buffers(1 << 20), Memory(), time.monotonic, find_helper=compiled)
 
     def join(records: memoryview, start: int) -> Run | None:
         return joiner.join(records, start, most_bytes, check=True)

@@ -10,8 +10,11 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
+import pytest
 from crc32c import crc32c
 
+from headrace.datapath.chunk import Joiner
+from headrace.datapath.resources import shared_loop
 from headrace.kafka.wire.native import LIBRARY, Native, native
 from headrace.kafka.wire.stamp import Helper
 
@@ -36,6 +39,13 @@ def compiled_native(options: str = "") -> Native:
         helper = native(library)
     assert helper is not None
     return helper
+
+
+def use_helper(monkeypatch: pytest.MonkeyPatch, helper: Helper | None) -> None:
+    """Join the batches of the next lanes with another C helper, or without one."""
+    thread = shared_loop()
+    joiner = Joiner(thread.buffers, thread.memory, thread.loop.now_s, lambda: helper)
+    monkeypatch.setattr(thread, "joiner", joiner)
 
 
 class BrokenHelper:

@@ -18,7 +18,7 @@ from support.batches import record_batch
 from support.fake_broker import Serve
 from support.fake_source import FakeSource
 from support.fake_target import IDENTITY, FakeTarget, Fault, Refusal
-from support.join_helper import BrokenHelper, compiled
+from support.join_helper import BrokenHelper, compiled, use_helper
 from support.patience import WITHIN_S
 from support.producer_ids import INIT_PRODUCER_ID, identity
 from support.producer_state import ProducerState
@@ -36,12 +36,11 @@ from headrace.datapath import (
     TargetLoss,
     verify,
 )
-from headrace.datapath.chunk import Joiner
 from headrace.datapath.lane_state import LEASE_S
 from headrace.datapath.mover import BatchLane
 from headrace.datapath.resources import LaneSettings, shared_loop
 from headrace.errors import Fatal, Retriable
-from headrace.kafka.wire import Batch, ClusterClient, ClusterMetadata, Helper, split_batches
+from headrace.kafka.wire import Batch, ClusterClient, ClusterMetadata, split_batches
 from headrace.replication import OwnerProducer, TargetSeen
 
 ZERO, ONE = TopicPartition("orders", 0), TopicPartition("orders", 1)
@@ -180,13 +179,6 @@ def test_a_start_inside_a_batch_takes_its_rest(
     assert (copied.batches_rebuilt, copied.bytes_rebuilt) == (1, size)
     assert copied.rebuilt == {"StartsInside": 1}
     assert copied.rebuilt_bytes == {"StartsInside": copied.bytes_rebuilt}
-
-
-def use_helper(monkeypatch: pytest.MonkeyPatch, helper: Helper | None) -> None:
-    """Join the batches of the next lanes with another C helper, or without one."""
-    thread = shared_loop()
-    joiner = Joiner(thread.buffers, thread.memory, thread.loop.now_s, lambda: helper)
-    monkeypatch.setattr(thread, "joiner", joiner)
 
 
 @pytest.fixture
