@@ -45,6 +45,7 @@ from headrace.replication import (
 )
 from headrace.standalone import StandaloneHerder
 
+pytestmark = pytest.mark.usefixtures("meanwhile")
 Say = Callable[..., str]
 
 
@@ -66,20 +67,6 @@ def copied(herder: StandaloneHerder, scene: Scene, monkeypatch: pytest.MonkeyPat
     for _ in range(4):
         scene.observe()
     scene.source.consumer_commits("billing", P0, 9)
-
-
-@pytest.fixture(autouse=True)
-def meanwhile(scene: Scene) -> list[Callable[[], object]]:
-    """Return the list of steps that happen, one after the other, while the command watches."""
-    steps: list[Callable[[], object]] = []
-
-    def sleep(seconds: float) -> None:
-        scene.clock.advance(seconds)
-        if steps:
-            steps.pop(0)()
-
-    scene.context.sleep = sleep
-    return steps
 
 
 def state(herder: StandaloneHerder) -> FlowState:

@@ -30,6 +30,7 @@ from headrace.replication import (
 )
 from headrace.standalone import StandaloneHerder
 
+pytestmark = pytest.mark.usefixtures("meanwhile")
 Say = Callable[..., str]
 OFFSETS = "mm2-offsets.east.internal"
 SYNCS = "mm2-offset-syncs.west.internal"
@@ -51,19 +52,6 @@ def stopped(herder: StandaloneHerder, scene: Scene, monkeypatch: pytest.MonkeyPa
         scene.source.append(TOPIC, *[b"x"] * 10, partition=number)
     scene.target.append(COPY, *[b"x"] * 8)
     mirrored(scene, 8)
-
-
-@pytest.fixture(autouse=True)
-def meanwhile(scene: Scene) -> list[Callable[[], object]]:
-    """Return the list of steps that happen, one after the other, while the command watches."""
-    steps: list[Callable[[], object]] = []
-
-    def sleep(_: float) -> None:
-        if steps:
-            steps.pop(0)()
-
-    scene.context.sleep = sleep
-    return steps
 
 
 def mirrored(
