@@ -84,7 +84,8 @@ class Driving:
 
     def __init__(self) -> None:
         self.worker, self._server, self._version = FollowingWorker(), Namespace(), 1
-        self.driver = PodDriver(cast("Client", self._server), POD, self.worker.start)
+        driver = PodDriver(cast("Client", self._server), POD, self.worker.start)
+        self._running = asyncio.create_task(driver.run())
 
     def put(self, flow: Object) -> None:
         """Let the watch report a change of the flow."""
@@ -96,23 +97,33 @@ class Driving:
         """Change the flow, and wait until the driver with its Worker has processed the change."""
         before = self.worker.updates
         self.put(flow)
-        await until(lambda: self.worker.updates > before)
+        await self.until(lambda: self.worker.updates > before)
 
+    async def until(self, holds: Callable[[], object]) -> None:
+        """Wait until the condition is true. Raise the error of a driver that ended before."""
+        async with asyncio.timeout(60):
+            while not holds():
+                if self._running.done():
+                    await self._running
+                    raise AssertionError("the driver ended without an error")
+                await asyncio.sleep(0.01)
 
-async def until(holds: Callable[[], object]) -> None:
-    async with asyncio.timeout(60):
-        while not holds():
-            await asyncio.sleep(0.01)
+    async def end(self) -> None:
+        """Let the driver end on TERM, and raise its error."""
+        if not self._running.done():
+            os.kill(os.getpid(), signal.SIGTERM)
+        async with asyncio.timeout(60):
+            await self._running
 
 
 @asynccontextmanager
 async def driving() -> AsyncIterator[Driving]:
     it = Driving()
-    running = asyncio.create_task(it.driver.run())
-    yield it
-    os.kill(os.getpid(), signal.SIGTERM)
-    async with asyncio.timeout(60):
-        await running
+    await asyncio.sleep(0)  # the first step of the driver installs its signal handlers
+    try:
+        yield it
+    finally:
+        await it.end()
 
 
 def test_an_annotation_counts_though_it_is_not_of_the_spec() -> None:
@@ -135,7 +146,7 @@ def test_driver_follows_annotations_and_keeps_the_last_valid_spec_of_an_invalid_
         async with driving() as it:
             with capture_logs() as logged:
                 it.put(invalid)
-                await until(lambda: "waits for a valid spec" in [one["event"] for one in logged])
+                await it.until(lambda: "waits for a valid spec" in [one["event"] for one in logged])
             assert it.worker.followed == [], "a driver that starts knows no valid spec yet"
             await it.change(invalid | {"status": stored})
             annotated = {**invalid["metadata"], "annotations": {"headrace.dev/reset": ASKED}}
