@@ -19,7 +19,7 @@ from headrace.api import ReplicationFlow, TaskPhase
 from headrace.api.offsets import GapPolicy
 from headrace.api.partitions import TopicPartition
 from headrace.datapath import PreservedMover
-from headrace.datapath.resources import DEFAULTS, LaneSettings
+from headrace.datapath.resources import DEFAULT_LANE_SETTINGS, LaneSettings
 
 PRESERVED = ReplicationFlow.model_validate(
     {
@@ -45,7 +45,7 @@ class PreservedScenes:
         serve: Serve,
         *partitions: TopicPartition,
         holes: GapPolicy = GapPolicy.MARKERS,
-        settings: LaneSettings = DEFAULTS,
+        settings: LaneSettings = DEFAULT_LANE_SETTINGS,
     ) -> None:
         self._partitions, self._holes, self._settings = partitions, holes, settings
         self.scene = self._make_scene()
@@ -142,7 +142,7 @@ def _content(one: FakeRecord | None) -> object:
 def preserved_scenes(
     *partitions: TopicPartition,
     holes: GapPolicy = GapPolicy.MARKERS,
-    settings: LaneSettings = DEFAULTS,
+    settings: LaneSettings = DEFAULT_LANE_SETTINGS,
 ) -> Iterator[PreservedScenes]:
     """Yield scenes with these partitions of the task."""
     with serving() as serve:

@@ -53,9 +53,6 @@ class HeartbeatConnector(ThreadedUnit):
 _UNREACHABLE_AFTER_S = 5.0
 """Time in seconds without an acknowledgement after which a cluster counts as unreachable.
 Heartbeats have no timeout of their own."""
-_GRACE_PERIOD_S = 0.5
-"""Time in seconds that each call of the task waits for its heartbeats, so that it reports most
-errors in the same call."""
 _FIRST_BACKOFF_S, _LAST_BACKOFF_S = 0.2, 5.0
 
 
@@ -73,6 +70,9 @@ class HeartbeatTask(ThreadedUnit):
         source, target = context.source_access, context.target_access
         self._sides = [_Side(context.target, target, source.alias, context.clients, self.clock)]
         self._reported: HeadraceError | None = None
+        self.grace_period_s = 0.5
+        """Time that each call waits for its heartbeats, so that it reports most errors in the same
+        call."""
         self._follow_spec()
 
     @property
@@ -115,7 +115,7 @@ class HeartbeatTask(ThreadedUnit):
         """
         self._follow_spec()
         interval_s = self.context.spec.heartbeats.interval_seconds
-        wait([side.beat(interval_s) for side in self._sides], _GRACE_PERIOD_S)
+        wait([side.beat(interval_s) for side in self._sides], self.grace_period_s)
         errors = [error for side in self._sides if (error := side.error) is not None]
         worst = min(errors, key=lambda error: isinstance(error, Retriable), default=None)
         if worst is not None and len(errors) == len(self._sides):

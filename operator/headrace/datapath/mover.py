@@ -24,7 +24,7 @@ from headrace.datapath.lane_state import LaneState
 from headrace.datapath.partition import CopyState, OpenPartition
 from headrace.datapath.pipeline import MakeDelivery, Pipeline
 from headrace.datapath.resources import (
-    DEFAULTS,
+    DEFAULT_LANE_SETTINGS,
     LaneResources,
     LaneSettings,
     LoopThread,
@@ -259,7 +259,7 @@ class BatchMover:
         records: RecordChanges | None = None,
         compression: Compression = AS_ON_SOURCE,
         fences_impossible: str = "",
-        settings: LaneSettings = DEFAULTS,
+        settings: LaneSettings = DEFAULT_LANE_SETTINGS,
     ) -> None:
         """Create a mover. Most arguments are those of ``LaneResources``.
 

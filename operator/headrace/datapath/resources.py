@@ -118,8 +118,8 @@ class LaneSettings:
     seconds. Filled offsets count as copied, so that the next owner fills only the rest."""
 
 
-DEFAULTS = LaneSettings()
-"""Settings of all lanes except in tests."""
+DEFAULT_LANE_SETTINGS = LaneSettings()
+"""Settings that production uses."""
 
 
 class LaneResources:
