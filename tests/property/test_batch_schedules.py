@@ -30,6 +30,7 @@ class Schedule:
     def __init__(self, seed: int) -> None:
         self._random, self._numbers = random.Random(seed), count()
         self._drivers = count()
+        self._lanes = KeptLanes(self._make_mover)
 
     def run(self) -> None:
         with serving() as serve:
@@ -47,12 +48,11 @@ class Schedule:
                 self._scene.target.away = False
                 self._come_to_the_end()
             finally:
-                self._kill()
+                self._scene.close()
+                self._lanes.close(WITHIN_S)
 
     def _make_scene(self, **named: Any) -> Scene:
-        self._lanes = KeptLanes(self._make_mover)
-        """Lanes of the last scene."""
-        return Scene(make_mover=self._lanes, **named)
+        return Scene(make_mover=self._lanes.next_scene(), **named)
 
     def _make_mover(self, target_topic: Callable[[str], str]) -> KeepingMover:
         mover = KeepingMover(self._source.access, self._target.access, target_topic)

@@ -5,6 +5,7 @@ from typing import Any
 
 from headrace.assign import TaskId
 from headrace.datapath import BatchMover, CopiedCounts
+from headrace.datapath.clients import MakeMover
 from headrace.datapath.mover import BatchLane
 
 
@@ -24,22 +25,37 @@ class KeepingMover(BatchMover):
 
 
 class KeptLanes:
-    """Argument ``make_mover`` of one scene, which ends all lanes of its mover."""
+    """Lanes of scenes that follow each other. Owners of earlier scenes may still run."""
 
     def __init__(self, make: Callable[[Callable[[str], str]], KeepingMover]) -> None:
-        """``make`` creates the mover, and receives the function that names a target's topic."""
+        """``make`` creates a mover, and receives the function that names a target's topic."""
         self._make = make
-        self._movers: list[KeepingMover] = []
+        self._scenes: list[list[KeepingMover]] = []
+        """Movers of each scene."""
 
-    def __call__(
-        self, _: object, __: object, ___: object, target_topic: Callable[[str], str], ____: object
-    ) -> KeepingMover:
-        mover = self._make(target_topic)
-        self._movers.append(mover)
-        return mover
+    def next_scene(self) -> MakeMover:
+        """Return the argument ``make_mover`` of the next scene."""
+        movers: list[KeepingMover] = []
+        self._scenes.append(movers)
+
+        def make_mover(
+            _: object, __: object, ___: object, target_topic: Callable[[str], str], ____: object
+        ) -> KeepingMover:
+            movers.append(self._make(target_topic))
+            return movers[-1]
+
+        return make_mover
 
     def abandon(self, within_s: float) -> None:
-        """Close all connections at once. Requests in flight may still reach a broker."""
-        for mover in self._movers:
-            for lane in mover.lanes:
-                assert lane.abandon(within_s)
+        """Close all connections of the last scene, whose requests may still reach a broker."""
+        self._abandon(self._scenes[-1:], within_s)
+
+    def close(self, within_s: float) -> None:
+        """Close all connections of all scenes."""
+        self._abandon(self._scenes, within_s)
+
+    def _abandon(self, scenes: list[list[KeepingMover]], within_s: float) -> None:
+        for movers in scenes:
+            for mover in movers:
+                for lane in mover.lanes:
+                    assert lane.abandon(within_s)

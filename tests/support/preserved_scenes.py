@@ -48,14 +48,14 @@ class PreservedScenes:
         settings: LaneSettings = DEFAULT_LANE_SETTINGS,
     ) -> None:
         self._partitions, self._holes, self._settings = partitions, holes, settings
+        self._lanes = KeptLanes(self._make_mover)
         self.scene = self._make_scene()
         self.source = PreservingTarget(serve, self.scene.source, TOPIC, 2)
         self.target = PreservingTarget(serve, self.scene.target, COPY, 2)
 
     def _make_scene(self, **named: Any) -> Scene:
-        self._lanes = KeptLanes(self._make_mover)
-        """Lanes of the last scene."""
-        return Scene(*self._partitions, flow=PRESERVED, make_mover=self._lanes, **named)
+        make_mover = self._lanes.next_scene()
+        return Scene(*self._partitions, flow=PRESERVED, make_mover=make_mover, **named)
 
     def _make_mover(self, target_topic: Callable[[str], str]) -> _Mover:
         return _Mover(
@@ -75,6 +75,11 @@ class PreservedScenes:
         """Kill the process like ``kill -9``: requests in flight may still reach a broker."""
         self.scene.close()
         self._lanes.abandon(WITHIN_S)
+
+    def close(self) -> None:
+        """Kill the process and all earlier ones."""
+        self.scene.close()
+        self._lanes.close(WITHIN_S)
 
     def restart(self) -> None:
         """Kill the task, and start it again with the same driver."""
@@ -150,4 +155,4 @@ def preserved_scenes(
         try:
             yield scenes
         finally:
-            scenes.kill()
+            scenes.close()
