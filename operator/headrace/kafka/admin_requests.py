@@ -9,6 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from math import inf
 from typing import Any, Generic, TypeVar
+from uuid import UUID
 
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
@@ -370,6 +371,8 @@ class ClusterAdmin:
         self._requests = AdminRequests(cluster, timeout_s, make_client, timings)
         self._topics: dict[str, int] = {}
         """Last known numbers of partitions by topic."""
+        self._ids: dict[str, UUID | None] = {}
+        """Last known topic ids by name."""
         self._idle: list[_WireClient] = []
         """Wire clients that no thread uses. They are closed when this object is closed or
         deleted."""

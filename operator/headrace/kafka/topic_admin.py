@@ -10,7 +10,6 @@ from uuid import UUID
 from confluent_kafka import KafkaError
 from confluent_kafka import TopicPartition as KafkaPartition
 from confluent_kafka.admin import (
-    AdminClient,
     AlterConfigOpType,
     ConfigEntry,
     ConfigResource,
@@ -19,14 +18,9 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from headrace.api import ClusterAccess, TopicPartition
+from headrace.api import TopicPartition
 from headrace.errors import Fatal, HeadraceError, Retriable
-from headrace.kafka.admin_requests import (
-    ADMIN_TIMINGS,
-    AdminTimings,
-    ClusterAdmin,
-    MakeAdminClient,
-)
+from headrace.kafka.admin_requests import ClusterAdmin
 from headrace.kafka.errors import code_of
 from headrace.kafka.wire import (
     ClusterClient,
@@ -209,18 +203,6 @@ _MAX_ANSWERS = 3
 
 class TopicAdmin(ClusterAdmin):
     """Describes, creates and deletes topics. Calls block as in ``ClusterAdmin``."""
-
-    def __init__(
-        self,
-        cluster: ClusterAccess,
-        timeout_s: float = 10.0,
-        *,
-        make_client: MakeAdminClient = AdminClient,
-        timings: AdminTimings = ADMIN_TIMINGS,
-    ) -> None:
-        super().__init__(cluster, timeout_s, make_client=make_client, timings=timings)
-        self._ids: dict[str, UUID | None] = {}
-        """Last known topic ids by name."""
 
     def describe(self, names: Iterable[str]) -> dict[str, Topic]:
         """Return the named topics that exist, with their ids."""

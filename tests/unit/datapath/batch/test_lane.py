@@ -502,9 +502,8 @@ def test_a_refused_batch_is_found_record_by_record(
     first.settle(5)
     assert first.state()[ZERO].acknowledged == 0
 
-    target.logs[0].producer = ProducerState(
-        IDENTITY.epoch
-    )  # a broker would assign another producer id
+    # A broker would assign another producer id.
+    target.logs[0].producer = ProducerState(IDENTITY.epoch)
     second = lanes.make()
     second.open({ZERO: CopyFrom(0, -1, suspects=error.offsets)})
     lanes.until(second.problems)
