@@ -5,20 +5,22 @@ from contextlib import closing
 from hypothesis import given
 from hypothesis import strategies as st
 from kio.schema.errors import ErrorCode
+from support.appending import IDENTITY, Appending
 from support.examples import one_in
 from support.fake_broker import serving
-from support.fake_target import Appending, FakeTarget, Fault, Lost, Refusal
+from support.wire_kafka import LOST, REFUSED, TOPIC, UNANSWERED, Fault, Refusal, wire_cluster
 
+from headrace.api import TopicPartition
 from headrace.kafka.wire import Batch, EventLoop
 
 DAMAGED = Refusal(ErrorCode.corrupt_message)
 TOO_LARGE = Refusal(ErrorCode.message_too_large)
 FAULTS: list[Fault] = [
     None,
-    Lost(appended=True),
-    Lost(appended=False),
+    UNANSWERED,
+    LOST,
     Refusal(ErrorCode.not_leader_or_follower),
-    Refusal(ErrorCode.not_enough_replicas),
+    REFUSED,
     TOO_LARGE,
     DAMAGED,
 ]
@@ -43,12 +45,13 @@ def test_each_record_is_appended_once_and_in_order(
             target.led[partition] = (3 - leader, epoch + 1)
         found = pending.pop(0) if pending else None
         # A single record cannot be split, and a batch that is already appended is not too large.
-        appended = [one[:2] for one in target.logs[partition].producer.last_five]
+        known = target.producers.get((TopicPartition(TOPIC, partition), IDENTITY.producer_id))
+        appended = [one[:2] for one in known.last_five] if known else []
         fits = batch.record_count == 1 or (batch.base_sequence, batch.record_count) in appended
         return None if found == TOO_LARGE and fits else found
 
     with serving() as serve, closing(EventLoop()) as loop:
-        target = FakeTarget(serve, partitions=2)
+        target = wire_cluster(serve, "west", 2)
         target.fault = fault
         with closing(Appending(loop, target)) as appending:
             expected: dict[int, list[bytes]] = {0: [], 1: []}

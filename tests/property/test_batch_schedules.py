@@ -15,12 +15,13 @@ from support.fake_broker import serving
 from support.fake_kafka import MARKER
 from support.kept_lanes import KeepingMover, KeptLanes
 from support.source_tasks import COPY, P0, P1, TOPIC, Scene
-from support.wire_kafka import WireCluster, WireFencing
+from support.wire_fencing import WireFencing
+from support.wire_kafka import LOST, REFUSED, UNANSWERED, WireCluster
 
 from headrace.api import TaskPhase
 from headrace.api.partitions import TopicPartition
 
-STEPS, FAULTS = 40, ["", "", "", "lost", "unanswered", "refused"]
+STEPS, FAULTS = 40, [None, None, None, LOST, UNANSWERED, REFUSED]
 WITHIN_S = 30.0
 
 
@@ -38,13 +39,14 @@ class Schedule:
             self._source = WireCluster(serve, scene.source, TOPIC, 2)
             self._target = WireCluster(serve, scene.target, COPY, 2)
             self._fencing = WireFencing(self._source, self._target)
-            self._target.fault = lambda: self._random.choice(FAULTS)
+            self._source.largest_answer = 1_000
+            self._target.fault = lambda *_: self._random.choice(FAULTS)
             try:
                 self._scene.task.activate()
                 for _ in range(STEPS):
                     self._random.choice(self._steps())()
                     assert self._scene.phase is not TaskPhase.FAILED, self._scene.error
-                self._target.fault = lambda: ""
+                self._target.fault = lambda *_: None
                 self._scene.target.away = False
                 self._come_to_the_end()
             finally:

@@ -14,6 +14,7 @@ from support.fake_broker import serving
 from support.fake_kafka import FakeClock, FakeCluster, FakeLog
 from support.patience import WITHIN_S
 from support.preserving_target import PreservingTarget
+from support.wire_kafka import LOST, UNANSWERED
 
 from headrace.api import TopicPartition
 from headrace.datapath.markers import new_epoch
@@ -26,6 +27,7 @@ from headrace.errors import HeadraceError, Retriable
 from headrace.kafka.wire import BatchWriter, ClusterClient, EventLoop, encoded, start
 
 TOPIC, DATA = "orders", "headrace-data"
+FAULTS = [*[None] * 4, LOST, UNANSWERED]
 Plan = Sequence[bool]
 """Whether each offset has a record."""
 
@@ -134,9 +136,11 @@ def test_each_record_is_at_its_offset_whoever_writes(plans: list[list[bool]], se
         copiers: list[Copier] = []
         try:
             for number in range(3):
-                target.fault = lambda: ""
+                target.fault = lambda *_: None
+                target.end_is_lost = lambda: False
                 copiers.append(Copier(target, by_partition, number, seed))
-                target.fault = lambda: faults.choice(["", "", "", "", "lost", "unanswered"])
+                target.fault = lambda *_: faults.choice(FAULTS)
+                target.end_is_lost = lambda: faults.choice(FAULTS) == UNANSWERED
                 for _ in range(chance.randint(0, 30)):
                     chance.choice(copiers).step()  # the older ones have not noticed it yet
             newest = copiers[-1]

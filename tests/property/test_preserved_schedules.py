@@ -12,15 +12,16 @@ from itertools import count
 import pytest
 from support.fake_kafka import MARKER
 from support.preserved_scenes import PARTITIONS, PreservedScenes, preserved_scenes
-from support.preserving_target import GONE
+from support.preserving_target import GONE, LATE
 from support.source_tasks import TOPIC
+from support.wire_kafka import LOST, REFUSED, UNANSWERED
 
 from headrace.api import TaskPhase
 from headrace.api.offsets import GapPolicy
 from headrace.datapath.preserved import delivery, holes, takeover
 from headrace.datapath.resources import LaneSettings
 
-STEPS, FAULTS = 40, ["", "", "", "", "", "lost", "unanswered", "refused", "late"]
+STEPS, FAULTS = 40, [*[None] * 5, LOST, UNANSWERED, REFUSED, LATE]
 
 
 class Schedule:
@@ -35,7 +36,8 @@ class Schedule:
         scenes = self._scenes
         for at in PARTITIONS:
             scenes.log(at).start = self._random.choice([0, 0, 1, 7, 40])
-        scenes.target.fault = lambda: self._random.choice(FAULTS)
+        scenes.target.fault = lambda *_: self._random.choice(FAULTS)
+        scenes.target.end_is_lost = lambda: self._random.choice(FAULTS) == UNANSWERED
         scenes.scene.source.configs[TOPIC] = {
             "cleanup.policy": "compact",
             "delete.retention.ms": "86400000",
@@ -44,7 +46,8 @@ class Schedule:
         for _ in range(STEPS):
             self._random.choice(self._steps())()
             assert scenes.scene.phase is not TaskPhase.FAILED, scenes.scene.error
-        scenes.target.fault = lambda: ""
+        scenes.target.fault = lambda *_: None
+        scenes.target.end_is_lost = lambda: False
         scenes.scene.target.away = False
         scenes.until(lambda: all(map(scenes.is_copied, PARTITIONS)))
         scenes.assert_equal()

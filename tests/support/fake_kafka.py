@@ -6,8 +6,9 @@ sent, and in what order and with what outcome they are reported. A real broker c
 
 import threading
 import zlib
-from collections import deque
-from collections.abc import Callable, Collection, Iterable, Mapping
+from bisect import bisect_right
+from collections import Counter, deque
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from typing import Any, NamedTuple, cast
@@ -82,6 +83,10 @@ class FakeLog:
     """The first offset of the oldest transaction that is open."""
     unreadable_at: int | None = None
     """Offset at which clients stop reading without an error."""
+    batches: dict[int, bytes] = field(default_factory=dict)
+    """Batches by first offset, in which records were stored; brokers on sockets send them so."""
+    aborted: list[tuple[int, int]] = field(default_factory=list)
+    """Aborted transactions: producer id and first offset."""
 
     @property
     def end(self) -> int:
@@ -92,8 +97,27 @@ class FakeLog:
         """The last stable offset."""
         return self.end if self.open_from is None else self.open_from
 
+    @property
+    def values(self) -> list[bytes | None]:
+        """The values of all records."""
+        return [record.value for record in self.entries if record is not MARKER]
+
     def at(self, offset: int) -> FakeRecord | None:
         return self.entries[offset - self.start]
+
+    def store(self, base_offset: int, batch: bytes, records: Sequence[FakeRecord]) -> None:
+        """Append a batch. Offsets below it that the log does not have yet hold no record."""
+        self.entries += [MARKER] * (base_offset - self.end)
+        self.batches[base_offset] = batch
+        self.entries += [record._replace(leader_epoch=self.leader_epoch) for record in records]
+
+    def batch_at(self, offset: int) -> bytes | None:
+        """Return the stored batch that has this offset."""
+        firsts = list(self.batches)
+        if not (place := bisect_right(firsts, offset)):
+            return None
+        batch = self.batches[firsts[place - 1]]
+        return batch if offset in offsets_of(batch) else None
 
     def first_since(self, timestamp_ms: int) -> int:
         """Return the first offset of that time or later, or -1 if there is none."""
@@ -107,11 +131,19 @@ class FakeLog:
     def delete_before(self, offset: int) -> None:
         """Delete the records before an offset, as retention does."""
         self.entries, self.start = self.entries[offset - self.start :], offset
+        self.batches = {first: one for first, one in self.batches.items() if first >= offset}
 
     def truncate(self, offset: int) -> None:
         """Elect a leader without the records from ``offset`` on, as an unclean election does."""
         del self.entries[offset - self.start :]
+        self.batches = {first: one for first, one in self.batches.items() if first < offset}
         self.leader_epoch += 1
+
+
+def offsets_of(batch: bytes) -> range:
+    """Return the offsets of a stored batch."""
+    first, last_delta = int.from_bytes(batch[:8]), int.from_bytes(batch[23:27])
+    return range(first, first + last_delta + 1)
 
 
 class FakeMessage:
@@ -167,6 +199,18 @@ class FakeCluster:
         """Partitions whose leader does not answer, though it is known."""
         self.ids: dict[str, str] = {}
         self.configs: dict[str, dict[str, str]] = {}
+        """Topics' own settings."""
+        self.defaults: dict[str, str] = {}
+        """Settings of topics that do not have their own ones."""
+        self.config_changes: list[Mapping[str, Mapping[str, str | None]]] = []
+        """Changes of settings that were requested."""
+        self.hides_settings = False
+        self.unseen: set[str] = set()
+        """Topics that the broker asked for settings has not seen yet."""
+        self.topic_racks: dict[TopicPartition, frozenset[str]] = {}
+        """Racks from which partitions can be read."""
+        self.requests: Counter[str] = Counter()
+        """Number of requests for all topics, and for racks."""
         self.logs: dict[TopicPartition, FakeLog] = {}
         self.committed_by: dict[str, dict[TopicPartition, Committed]] = {}
         """Committed offsets by consumer group."""
@@ -221,8 +265,7 @@ class FakeCluster:
 
     def records(self, topic: str, partition: int = 0) -> list[bytes | None]:
         """Return the values of a partition."""
-        log = self.logs[TopicPartition(topic, partition)]
-        return [record.value for record in log.entries if record is not MARKER]
+        return self.logs[TopicPartition(topic, partition)].values
 
     def append(self, topic: str, *values: bytes | None, partition: int = 0) -> None:
         """Write records, as any producer of the user's does."""
@@ -251,6 +294,7 @@ class FakeCluster:
 
     def topics(self) -> dict[str, int]:
         self._answer()
+        self.requests["topics"] += 1
         return {name: self._size(name) for name in self.ids}
 
     def describe(self, names: Iterable[str]) -> dict[str, Topic]:
@@ -272,9 +316,11 @@ class FakeCluster:
         self, names: Iterable[str]
     ) -> tuple[dict[str, TopicConfig], dict[str, HeadraceError]]:
         self._answer()
-        there = self.ids.keys() & set(names)
+        if self.hides_settings:
+            return {}, {name: Fatal(f"could not read the settings of {name}") for name in names}
+        there = (self.ids.keys() & set(names)) - self.unseen
         configs = {one: dict(self.configs[one]) for one in there}
-        return {one: TopicConfig(config, config) for one, config in configs.items()}, {}
+        return {one: TopicConfig(own, self.defaults | own) for one, own in configs.items()}, {}
 
     def rights_on_existing(self, names: Iterable[str]) -> dict[str, frozenset[Operation]]:
         self._answer()
@@ -287,6 +333,8 @@ class FakeCluster:
     def change_topic_configs(
         self, changes: Mapping[str, Mapping[str, str | None]]
     ) -> dict[str, HeadraceError]:
+        if changes:
+            self.config_changes.append(changes)
         failed = self.validate_topic_configs(changes)
         for topic in changes.keys() - failed.keys():
             for setting, value in changes[topic].items():
@@ -305,7 +353,7 @@ class FakeCluster:
         return failed
 
     def create_topic(
-        self, name: str, partitions: int, *_: object, config: dict[str, str] | None = None
+        self, name: str, partitions: int, factor: int = -1, config: dict[str, str] | None = None
     ) -> bool:
         self._answer()
         if name in self.forbidden:
@@ -316,6 +364,14 @@ class FakeCluster:
         self.ids[name] = f"{name}-{next(self._made)}"
         self.logs |= {TopicPartition(name, number): FakeLog() for number in range(partitions)}
         return True
+
+    def add_partitions(self, name: str, total: int) -> None:
+        for number in range(total):
+            self.logs.setdefault(TopicPartition(name, number), FakeLog())
+
+    def racks(self, topics: Collection[str]) -> dict[TopicPartition, frozenset[str]]:
+        self.requests["racks"] += 1
+        return {at: racks for at, racks in self.topic_racks.items() if at.topic in topics}
 
     def topic_rights(self, names: Iterable[str], _: object) -> dict[str, TopicRights]:
         self._answer()

@@ -12,31 +12,36 @@ from kio.schema.delete_records.v2 import response as deletions
 from kio.schema.describe_producers.v0 import response as producers
 from kio.schema.end_txn.v3 import EndTxnResponse
 from kio.schema.errors import ErrorCode
-from kio.schema.fetch.v13 import response as fetch
 from kio.schema.init_producer_id.v4 import InitProducerIdResponse
-from kio.schema.list_offsets.v7 import response as listed
 from kio.schema.types import ProducerId, TopicName
-from kio.static.primitive import Records, i16, i32, i64
+from kio.static.primitive import i16, i32
 from support.fake_broker import (
     FIND_COORDINATOR,
     NOT_THROTTLED,
     Raw,
     Request,
+    Script,
     Serve,
     coordinated_by_first,
 )
-from support.fake_kafka import MARKER, FakeCluster, FakeRecord
+from support.fake_kafka import MARKER, FakeCluster, FakeRecord, offsets_of
 from support.producer_state import ProducerState
 from support.stored import content, log_batch, marker
-from support.wire_kafka import EPOCH_ENDS, WireCluster, epoch_ends
+from support.wire_kafka import EARLIEST, EPOCH_ENDS, Lost, WireCluster
 
 from headrace.api import TopicPartition
 from headrace.kafka.wire import Batch, StoredRecord, split_batches
 
-LIST_OFFSETS, ADD_PARTITIONS, END_TXN = 2, 24, 26
+ADD_PARTITIONS, END_TXN = 24, 26
 DELETE_RECORDS, DESCRIBE_PRODUCERS = 21, 61
 
 
+@dataclass(frozen=True)
+class Late(Lost):
+    """The connection ends, and the request arrives when a test lets it."""
+
+
+LATE = Late(appended=False)
 GONE = FakeRecord(None, None, -7)
 """A record that compaction removed."""
 
@@ -69,20 +74,22 @@ class PreservingTarget(WireCluster):
         self.forbids: set[TopicPartition] = set()
         """Partitions that may not be part of a transaction."""
         self.late: list[Any] = []
-        """Requests still in flight after the fault ``late``, which ended their connection."""
+        """Requests still in flight after the fault ``LATE``, which ended their connection."""
+        self.end_is_lost: Callable[[], bool] = lambda: False
+        """Whether the connection ends instead of an answer to the next end of a transaction."""
         self.holds_markers = False
         """Whether transactions do not end for now."""
         self.lagging: list[int] = []
         """High watermarks of the next answers, while followers lag."""
-        self._broker.script |= {
-            LIST_OFFSETS: self._list,
+
+    def _script(self, node: int) -> Script:
+        return {
+            **super()._script(node),
             FIND_COORDINATOR: coordinated_by_first,
             ADD_PARTITIONS: self._add,
             END_TXN: self._end,
             DESCRIBE_PRODUCERS: self._then_meanwhile(self._describe),
-            EPOCH_ENDS: self._then_meanwhile(
-                lambda asked: epoch_ends(asked, lambda at, _: cluster.logs[at].end)
-            ),
+            EPOCH_ENDS: self._then_meanwhile(self._epoch_ends),
             DELETE_RECORDS: self._delete,
         }
 
@@ -165,32 +172,14 @@ class PreservingTarget(WireCluster):
             else:
                 code = ErrorCode.none
                 self._write_markers(one)
-            if code is ErrorCode.none and self.fault() == "unanswered":
+            if code is ErrorCode.none and self.end_is_lost():
                 return Raw(b"", close=True)
         return EndTxnResponse(throttle_time=NOT_THROTTLED, error_code=code)
 
-    def _list(self, request: Request) -> Any:
-        topics = tuple(
-            listed.ListOffsetsTopicResponse(
-                name=topic.name,
-                partitions=tuple(
-                    listed.ListOffsetsPartitionResponse(
-                        partition_index=one.partition_index,
-                        error_code=ErrorCode.none,
-                        offset=i64(self._offset(one.partition_index, one.timestamp)),
-                    )
-                    for one in topic.partitions
-                ),
-            )
-            for topic in request.message.topics
-        )
-        return listed.ListOffsetsResponse(throttle_time=NOT_THROTTLED, topics=topics)
-
     def _offset(self, partition: int, time: int) -> int:
-        log = self._log(partition)
-        if time != -2 and self.lagging:
+        if time != EARLIEST and self.lagging:
             return self.lagging.pop(0)
-        return int(log.start if time == -2 else log.end)
+        return super()._offset(partition, time)
 
     def _describe(self, request: Request) -> Any:
         with self.lock:
@@ -241,16 +230,11 @@ class PreservingTarget(WireCluster):
             )
         return deletions.DeleteRecordsResponse(throttle_time=NOT_THROTTLED, topics=tuple(topics))
 
-    def _append(self, data: Any) -> Any:
-        fault, before = self.fault(), self.fault
-        if fault == "late":
+    def _append(self, node: int, data: Any) -> Any:
+        found = super()._append(node, data)
+        if isinstance(found, Late):
             self.late.append(data)
-            return None
-        self.fault = lambda: fault
-        try:
-            return super()._append(data)
-        finally:
-            self.fault = before
+        return found
 
     def arrive(self, number: int) -> None:
         """Deliver one of the late requests; its outcome is reported to nobody."""
@@ -280,24 +264,14 @@ class PreservingTarget(WireCluster):
             for one in self.transactional.values()
         )
 
-    def _records(self, asked: Any) -> Any:
-        log, offset = self._log(asked.partition), asked.fetch_offset
-        data = b""
-        for place in range(offset, log.end):
-            if (one := log.at(place)) is GONE:
-                continue
-            if one is not MARKER:
-                record = StoredRecord(place, one.timestamp_ms, content(one.key, one.value))
-                data += log_batch([record], base_timestamp=one.timestamp_ms)
-            else:
-                at = TopicPartition(self.topic, asked.partition)
-                producer_id, epoch = self.markers.get((at, place), (1, 0))
-                data += marker(place, producer_id, commit=False, epoch=epoch)
-        return fetch.PartitionData(
-            partition_index=asked.partition,
-            error_code=ErrorCode.none,
-            high_watermark=i64(log.end),
-            last_stable_offset=i64(log.end),
-            aborted_transactions=(),
-            records=Records(data),
-        )
+    def _batch(self, partition: int, offset: int) -> bytes:
+        log, at = self._log(partition), TopicPartition(self.topic, partition)
+        if (one := log.at(offset)) is GONE:
+            return b""
+        if one is MARKER:
+            producer_id, epoch = self.markers.get((at, offset), (1, 0))
+            return bytes(marker(offset, producer_id, commit=False, epoch=epoch))
+        if (stored := log.batch_at(offset)) and GONE not in map(log.at, offsets_of(stored)):
+            return stored
+        record = StoredRecord(offset, one.timestamp_ms, content(one.key, one.value))
+        return bytes(log_batch([record], base_timestamp=one.timestamp_ms))

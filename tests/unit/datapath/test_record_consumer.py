@@ -7,8 +7,7 @@ from dataclasses import replace
 import pytest
 from support.fake_broker import Serve, metadata_of, serving
 from support.fake_kafka import FakeClock, FakeKafka, FakeRecord
-from support.fake_source import FakeSource
-from support.wire_kafka import FETCH, METADATA, WireCluster
+from support.wire_kafka import FETCH, METADATA, TOPIC, WireCluster, wire_cluster
 
 from headrace.api import TopicPartition
 from headrace.datapath import ReadRecord, RecordConsumer
@@ -21,7 +20,6 @@ from headrace.kafka import (
     unassign,
 )
 
-TOPIC = "orders"
 P0, P1 = TopicPartition(TOPIC, 0), TopicPartition(TOPIC, 1)
 
 
@@ -70,7 +68,7 @@ def test_records_are_read_from_their_offsets_on_until_the_end_and_later(serve: S
 
 
 def test_throttled_consumer_waits_and_requests_less_at_a_time(serve: Serve) -> None:
-    source, throttle = FakeSource(serve), Throttle(FakeClock())
+    source, throttle = wire_cluster(serve, "east"), Throttle(FakeClock())
     source.append(b"a")
     source.delays_s = [0.3]
     consumer = RecordConsumer(source.access, throttle=throttle)
@@ -84,7 +82,7 @@ def test_throttled_consumer_waits_and_requests_less_at_a_time(serve: Serve) -> N
 
 
 def test_partition_that_was_unassigned_is_read_no_more(serve: Serve) -> None:
-    source = FakeSource(serve, partitions=2)
+    source = wire_cluster(serve, "east", 2)
     source.append(b"a")
     consumer = RecordConsumer(source.access)
     assign(consumer, [(P0, 0), (P1, 0)])

@@ -1,14 +1,13 @@
 """Ranges of a test's log, and the error if records of the test are lost."""
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
 
 import pytest
+from support.fake_kafka import MARKER, FakeCluster, FakeKafka, FakeLog
 from support.manifests import mirror_test_of_another
 
 from headrace.api import ClusterAccess, MirrorTest, TopicPartition
 from headrace.errors import GaveUp
-from headrace.kafka import Position
 from headrace.mirror_test import MirrorTestRun
 from headrace.mirror_test.load import LoadedTopic, LoadManifest
 from headrace_spark import comparison, messages
@@ -36,28 +35,27 @@ MANIFEST = LoadManifest(
 )
 
 
-@dataclass
-class Cluster:
-    """Logs with the first offset and the end of each partition."""
+Logs = Mapping[str, Sequence[tuple[int, int]]]
+"""First offset and end of each partition, by topic."""
 
-    logs: dict[str, tuple[tuple[int, int], ...]] = field(default_factory=dict)
 
-    def topics(self) -> dict[str, int]:
-        return {name: len(logs) for name, logs in self.logs.items()}
-
-    def offsets(self, of: Iterable[TopicPartition], position: Position) -> dict[object, int]:
-        side = 0 if position is Position.EARLIEST else 1
-        return {at: self.logs[at.topic][at.partition][side] for at in of}
+def hold(cluster: FakeCluster, logs: Logs) -> None:
+    """Replace the topics of a cluster."""
+    cluster.ids.clear()
+    cluster.logs.clear()
+    for topic, ranges in logs.items():
+        cluster.create_topic(topic, len(ranges))
+        for number, (start, end) in enumerate(ranges):
+            cluster.logs[TopicPartition(topic, number)] = FakeLog(start, [MARKER] * (end - start))
 
 
 @pytest.fixture
-def clusters(monkeypatch: pytest.MonkeyPatch) -> dict[str, Cluster]:
-    there = {
-        "east": Cluster({"t-0": ((0, 200), (0, 50))}),
-        "west": Cluster({"east.t-0": ((0, 170), (0, 50))}),
-    }
+def clusters(monkeypatch: pytest.MonkeyPatch) -> dict[str, FakeCluster]:
+    there = FakeKafka("east", "west").clusters
+    hold(there["east"], {"t-0": ((0, 200), (0, 50))})
+    hold(there["west"], {"east.t-0": ((0, 170), (0, 50))})
 
-    def admin(cluster: ClusterAccess) -> Cluster:
+    def admin(cluster: ClusterAccess) -> FakeCluster:
         return there[cluster.alias]
 
     for module in (comparison, messages):
@@ -65,17 +63,17 @@ def clusters(monkeypatch: pytest.MonkeyPatch) -> dict[str, Cluster]:
     return there
 
 
-def test_the_ranges_of_logs_that_are_whole(clusters: dict[str, Cluster]) -> None:
+def test_the_ranges_of_logs_that_are_whole(clusters: dict[str, FakeCluster]) -> None:
     source, target = comparison.of_source(RUN, MANIFEST), comparison.of_target(RUN, MANIFEST)
     assert (source.start, source.end) == ({"t-0": (100, 0)}, {"t-0": (200, 50)})
     assert (target.start, target.end) == ({"east.t-0": (70, 0)}, {"east.t-0": (170, 50)})
     assert target.source_names == {"east.t-0": "t-0"}
 
 
-def test_a_topic_that_the_target_never_had_holds_nothing(clusters: dict[str, Cluster]) -> None:
+def test_a_topic_that_the_target_never_had_holds_nothing(clusters: dict[str, FakeCluster]) -> None:
     new = MANIFEST.topics[0].model_copy(update={"target_start_offsets": ()})
     manifest = MANIFEST.model_copy(update={"topics": (new,)})
-    clusters["west"].logs.clear()
+    hold(clusters["west"], {})
     assert comparison.of_target(RUN, manifest).source_names == {}
 
 
@@ -96,12 +94,12 @@ def test_a_topic_that_the_target_never_had_holds_nothing(clusters: dict[str, Clu
     ],
 )
 def test_a_lost_range_is_said_with_cluster_topic_and_offset(
-    clusters: dict[str, Cluster],
+    clusters: dict[str, FakeCluster],
     alias: str,
-    logs: dict[str, tuple[tuple[int, int], ...]],
+    logs: Logs,
     said: str,
 ) -> None:
-    clusters[alias].logs = logs
+    hold(clusters[alias], logs)
     with pytest.raises(GaveUp, match=f"{alias} has lost records of this test: {said}"):
         (comparison.of_source if alias == "east" else comparison.of_target)(RUN, MANIFEST)
 

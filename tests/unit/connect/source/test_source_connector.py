@@ -1,10 +1,11 @@
 """Behaviour of the source connector. Clusters and herder are fakes."""
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from support.fake_kafka import MARKER, FakeKafka
 
 from headrace.api import (
     HEARTBEATS,
@@ -26,78 +27,12 @@ from headrace.api.partitions import TopicPartition
 from headrace.connect import DriverIdentity, TargetTaken
 from headrace.connect.runtime.ownership import Ownership
 from headrace.connect.source.source_connector import SourceConnector
-from headrace.errors import Fatal, HeadraceError, InvalidSpec, Retriable
-from headrace.kafka import TopicConfig
+from headrace.errors import InvalidSpec, Retriable
 from headrace.replication import Progress, ProgressKey, TopicFilter, policy_for
 from headrace.replication.ancestry import AncestryKey, Descent
 from headrace.standalone.task_store import TaskStore
 
 NOTHING = ReplicationTaskStatus()
-
-
-class FakeCluster:
-    """Cluster of topics whose ends grow at a rate."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self.there: dict[str, int] = {}
-        self.ends: dict[TopicPartition, int] = {}
-        self.forbidden: set[str] = set()
-        self.asked = self.asked_for_racks = 0
-        self.of_racks: dict[TopicPartition, frozenset[str]] = {}
-        self.defaults = {"retention.ms": "604800000", "cleanup.policy": "delete"}
-        self.own: dict[str, dict[str, str]] = {}
-        """Settings by topic."""
-        self.unknown: set[str] = set()
-        """Topics that the broker asked for settings has not seen yet."""
-        self.hides_settings = False
-        self.writes: list[Mapping[str, Mapping[str, str | None]]] = []
-
-    def racks(self, topics: Collection[str]) -> dict[TopicPartition, frozenset[str]]:
-        self.asked_for_racks += 1
-        return {at: racks for at, racks in self.of_racks.items() if at.topic in topics}
-
-    def topics(self) -> dict[str, int]:
-        self.asked += 1
-        return dict(self.there)
-
-    def create_topic(self, name: str, partitions: int, factor: int, config: object = None) -> bool:
-        if name in self.forbidden:
-            raise Fatal(f"could not create topic {name}: forbidden")
-        self.there[name] = partitions
-        if isinstance(config, dict):
-            self.own[name] = dict(config)
-        return True
-
-    def topic_configs(
-        self, names: Iterable[str]
-    ) -> tuple[dict[str, TopicConfig], dict[str, HeadraceError]]:
-        if self.hides_settings:
-            return {}, {name: Fatal(f"could not read the settings of {name}") for name in names}
-        there = [name for name in names if name in self.there and name not in self.unknown]
-        own = {name: dict(self.own.get(name, {})) for name in there}
-        return {name: TopicConfig(own[name], self.defaults | own[name]) for name in there}, {}
-
-    def change_topic_configs(
-        self, changes: Mapping[str, Mapping[str, str | None]]
-    ) -> dict[str, HeadraceError]:
-        if changes:
-            self.writes.append(changes)
-        for topic in changes.keys() - self.forbidden:
-            own = {**self.own.get(topic, {}), **changes[topic]}
-            self.own[topic] = {name: value for name, value in own.items() if value is not None}
-        return {
-            name: Fatal(f"could not set {name}: denied") for name in changes.keys() & self.forbidden
-        }
-
-    def describe(self, names: Iterable[str]) -> dict[str, int]:
-        return {name: self.there[name] for name in names if name in self.there}
-
-    def add_partitions(self, name: str, total: int) -> None:
-        self.there[name] = total
-
-    def known_ends(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
-        return {at: self.ends.get(at, 0) for at in partitions if self.ends.get(at) != -1}
 
 
 class FakeProgress:
@@ -194,7 +129,8 @@ class Scene:
         self.now_s = 1_000.0
         self.herder = FakeHerder()
         policy = policy_for(Policy(), "east")
-        self.source, self.target = FakeCluster("east"), FakeCluster("west")
+        self.source, self.target = FakeKafka("east", "west").clusters.values()
+        self.target.defaults = {"retention.ms": "604800000", "cleanup.policy": "delete"}
         self.context: Any = SimpleNamespace(
             name="f",
             clock=SimpleNamespace(monotonic=lambda: self.now_s, time=lambda: self.now_s),
@@ -260,38 +196,39 @@ class Scene:
         self.now_s += after_s
         for partition, rate in per_second.items():
             at = TopicPartition("orders", int(partition.removeprefix("p")))
-            self.source.ends[at] = self.source.ends.get(at, 0) + int(rate * after_s)
+            self.source.logs[at].entries += [MARKER] * int(rate * after_s)
         return self.connector.run_once()
 
 
 @pytest.fixture
 def scene() -> Scene:
     scene = Scene()
-    scene.source.there = {"orders": 4}
+    scene.source.create_topic("orders", 4)
     assert scene.run_once() == 10
     scene.herder.work()
     assert scene.herder.split() == {0: [0, 2], 1: [1, 3]}
-    assert scene.target.there == {"east.orders": 4}
+    assert scene.target.topics() == {"east.orders": 4}
     return scene
 
 
 def test_a_partition_moves_in_two_phases_and_no_broker_is_asked_meanwhile(scene: Scene) -> None:
     assert scene.run_once(10, p0=100, p2=100, p1=1, p3=1) == 0.2
     assert scene.herder.split() == {0: [2], 1: [1, 3]}
-    asked = scene.source.asked + scene.target.asked
+    asked = scene.source.requests + scene.target.requests
     assert scene.run_once(0.2) == 0.2
     assert scene.herder.split() == {0: [2], 1: [1, 3]}
     scene.herder.work(0)
     assert scene.run_once(0.2) == pytest.approx(9.6)
     assert scene.herder.split() == {0: [2], 1: [0, 1, 3]}
-    assert scene.source.asked + scene.target.asked == asked
+    assert scene.source.requests + scene.target.requests == asked
 
 
 def test_racks_are_reported_before_the_tasks_that_are_placed_by_them() -> None:
     scene = Scene()
-    scene.source.there = {"orders": 2, "other": 1}
+    scene.source.create_topic("orders", 2)
+    scene.source.create_topic("other", 1)
     a, b, other = (TopicPartition(*at) for at in (("orders", 0), ("orders", 1), ("other", 0)))
-    scene.source.of_racks = {a: frozenset("ab"), b: frozenset("b"), other: frozenset("a")}
+    scene.source.topic_racks = {a: frozenset("ab"), b: frozenset("b"), other: frozenset("a")}
     published: list[tuple[dict[str, list[str]], dict[int, list[int]]]] = []
     scene.herder.reported = lambda status: published.append((of_rack(status), scene.herder.split()))
     scene.connector.ownership.epoch = 1
@@ -301,8 +238,8 @@ def test_racks_are_reported_before_the_tasks_that_are_placed_by_them() -> None:
     assert scene.herder.split() == {0: [0], 1: [1]}
 
     scene.run_once(10)
-    assert scene.source.asked_for_racks == 1, "nothing is new"
-    scene.source.of_racks[b] = frozenset("a")
+    assert scene.source.requests["racks"] == 1, "nothing is new"
+    scene.source.topic_racks[b] = frozenset("a")
     scene.run_once(300)
     assert of_rack(scene.connector.status) == {"a": ["orders/0-1"], "b": ["orders/0"]}
 
@@ -313,10 +250,10 @@ def test_racks_are_reported_before_the_tasks_that_are_placed_by_them() -> None:
 def test_a_driver_that_knows_no_rack_asks_for_none() -> None:
     scene = Scene()
     scene.context.driver = DriverIdentity("d", "1")
-    scene.source.there = {"orders": 1}
-    scene.source.of_racks = {TopicPartition("orders", 0): frozenset("a")}
+    scene.source.create_topic("orders", 1)
+    scene.source.topic_racks = {TopicPartition("orders", 0): frozenset("a")}
     scene.run_once()
-    assert (scene.source.asked_for_racks, scene.connector.status.racks) == (0, ())
+    assert (scene.source.requests["racks"], scene.connector.status.racks) == (0, ())
 
 
 def of_rack(status: ReplicationTaskStatus) -> dict[str, list[str]]:
@@ -335,7 +272,7 @@ def test_a_split_that_somebody_else_changed_is_put_right(scene: Scene) -> None:
 
 def test_a_topic_that_another_flow_writes_is_named(scene: Scene) -> None:
     scene.herder.taken = {"east.orders-2"}
-    scene.source.there["orders-2"] = 1
+    scene.source.create_topic("orders-2", 1)
     with pytest.raises(TargetTaken):
         scene.run_once(10)
     (ready,) = scene.connector.status.conditions
@@ -345,7 +282,7 @@ def test_a_topic_that_another_flow_writes_is_named(scene: Scene) -> None:
 
 def test_failed_connector_takes_a_topic_as_soon_as_it_is_free(scene: Scene) -> None:
     scene.herder.taken = {"east.orders-2"}
-    scene.source.there["orders-2"] = 1
+    scene.source.create_topic("orders-2", 1)
     with pytest.raises(TargetTaken) as failed:
         scene.run_once(10)
     is_gone = scene.connector.has_remedy(failed.value)
@@ -364,7 +301,7 @@ def test_failure_of_another_kind_waits_for_its_restart(scene: Scene) -> None:
 def test_heartbeats_that_another_flow_copies_are_left_to_it_for_a_minute(scene: Scene) -> None:
     scene.context.topics = TopicFilter(["orders.*", HEARTBEATS], [], scene.context.policy, "west")
     scene.herder.taken = {f"east.{HEARTBEATS}"}
-    scene.source.there[HEARTBEATS] = 1
+    scene.source.create_topic(HEARTBEATS, 1)
     assert scene.run_once(10) == 0
     scene.run_once()
     assert scene.herder.split() == {0: [0, 2], 1: [1, 3]}
@@ -416,7 +353,7 @@ def test_what_was_between_two_tasks_goes_back_when_it_is_still_held(scene: Scene
 
 
 def test_what_was_written_is_read_back_when_the_answer_was_lost(scene: Scene) -> None:
-    scene.source.there["orders"] = 5
+    scene.source.add_partitions("orders", 5)
     scene.herder.answer_is_lost = True
     with pytest.raises(Retriable):
         scene.run_once(10)
@@ -443,7 +380,7 @@ def test_the_number_of_tasks_follows_the_spec(scene: Scene) -> None:
 def test_a_partition_whose_leader_is_away_does_not_move(scene: Scene) -> None:
     scene.run_once(10, p0=100, p1=100, p2=100, p3=100)
     away = TopicPartition("orders", 3)
-    scene.source.ends[away] = -1
+    scene.source.silent.add(away)
     scene.run_once(10, p0=100)
     assert scene.herder.split() == {0: [0, 2], 1: [1, 3]}
 
@@ -454,7 +391,7 @@ def test_balancing_uses_the_last_weight_of_a_partition_whose_leader_is_away(scen
         scene.run_once(10, p0=100, p1=100, p2=100, p3=300)
         scene.herder.work()
     assert scene.herder.split() == heavy_alone
-    scene.source.ends[TopicPartition("orders", 3)] = -1
+    scene.source.silent.add(TopicPartition("orders", 3))
     for _ in range(20):
         scene.run_once(10, p0=100, p1=100, p2=100)
         scene.herder.work()
@@ -464,10 +401,10 @@ def test_balancing_uses_the_last_weight_of_a_partition_whose_leader_is_away(scen
 def test_the_dead_letter_topic_is_made_when_it_is_absent(scene: Scene) -> None:
     scene.asks_for(max=2, dead_letter_topic="dead")
     scene.run_once(10)
-    assert scene.target.there == {"east.orders": 4, "dead": 1}
-    scene.target.there["dead"] = 3
+    assert scene.target.topics() == {"east.orders": 4, "dead": 1}
+    scene.target.add_partitions("dead", 3)
     scene.run_once(10)
-    assert scene.target.there["dead"] == 3
+    assert scene.target.topics()["dead"] == 3
 
 
 def test_a_dead_letter_topic_that_cannot_be_made_is_a_condition_and_all_else_runs(
@@ -483,7 +420,7 @@ def test_a_dead_letter_topic_that_cannot_be_made_is_a_condition_and_all_else_run
 
 
 def test_a_copy_is_no_dead_letter_topic(scene: Scene) -> None:
-    scene.source.there["orders2"] = 1
+    scene.source.create_topic("orders2", 1)
     scene.asks_for(max=2, dead_letter_topic="east.orders2")
     scene.run_once(10)
     (ready,) = scene.connector.status.conditions
@@ -497,75 +434,78 @@ def test_a_copy_is_no_dead_letter_topic(scene: Scene) -> None:
 def test_settings_of_a_new_topic_are_there_before_its_tasks_and_drift_is_repaired(
     scene: Scene,
 ) -> None:
-    scene.source.there["orders2"] = 1
-    scene.source.own["orders2"] = {"cleanup.policy": "compact"}
-    scene.target.unknown.add("east.orders2")
+    scene.source.create_topic("orders2", 1)
+    scene.source.configs["orders2"] = {"cleanup.policy": "compact"}
+    scene.target.unseen.add("east.orders2")
     assert scene.run_once(10) <= 1
-    assert scene.target.writes == []
-    scene.target.unknown.clear()
+    assert scene.target.config_changes == []
+    scene.target.unseen.clear()
     scene.run_once(1)
-    assert scene.target.writes == [{"east.orders2": {"cleanup.policy": "compact"}}]
+    assert scene.target.config_changes == [{"east.orders2": {"cleanup.policy": "compact"}}]
 
-    scene.target.own["east.orders2"] |= {"cleanup.policy": "delete", "retention.ms": "1"}
+    scene.target.configs["east.orders2"] |= {"cleanup.policy": "delete", "retention.ms": "1"}
     scene.run_once(59)
-    assert len(scene.target.writes) == 1
+    assert len(scene.target.config_changes) == 1
     scene.run_once(1)
-    assert scene.target.own["east.orders2"] == {"cleanup.policy": "compact", "retention.ms": "1"}
+    assert scene.target.configs["east.orders2"] == {
+        "cleanup.policy": "compact",
+        "retention.ms": "1",
+    }
     scene.run_once(60)
-    assert len(scene.target.writes) == 2
+    assert len(scene.target.config_changes) == 2
 
 
 def test_settings_that_would_change_batches_are_not_copied_where_offsets_are_preserved(
     scene: Scene,
 ) -> None:
     scene.context.preserved = True
-    scene.source.own["orders"] = {
+    scene.source.configs["orders"] = {
         "cleanup.policy": "compact",
         "compression.type": "zstd",
         "message.timestamp.type": "LogAppendTime",
     }
     scene.run_once(60)
-    assert scene.target.writes == [{"east.orders": {"cleanup.policy": "compact"}}]
+    assert scene.target.config_changes == [{"east.orders": {"cleanup.policy": "compact"}}]
 
 
 def test_a_topic_whose_offsets_are_preserved_is_made_with_what_that_takes(scene: Scene) -> None:
     scene.context.preserved = True
-    scene.source.there["orders2"] = 1
+    scene.source.create_topic("orders2", 1)
     scene.run_once(10)
-    assert scene.target.own["east.orders2"] == {
+    assert scene.target.configs["east.orders2"] == {
         "compression.type": "producer",
         "message.timestamp.type": "CreateTime",
     }
 
 
 def test_a_setting_that_is_taken_from_the_source_goes_from_the_target(scene: Scene) -> None:
-    scene.source.own["orders"] = {"cleanup.policy": "compact", "retention.ms": "5"}
+    scene.source.configs["orders"] = {"cleanup.policy": "compact", "retention.ms": "5"}
     scene.run_once(60)
-    assert scene.target.own["east.orders"] == scene.source.own["orders"]
-    scene.source.own["orders"] = {}
-    scene.target.own["east.orders"]["retention.ms"] = "6"
+    assert scene.target.configs["east.orders"] == scene.source.configs["orders"]
+    scene.source.configs["orders"] = {}
+    scene.target.configs["east.orders"]["retention.ms"] = "6"
     scene.run_once(60)
-    assert scene.target.own["east.orders"] == {"retention.ms": "6"}
+    assert scene.target.configs["east.orders"] == {"retention.ms": "6"}
 
 
 def test_settings_follow_the_interval_and_the_switch_of_the_spec(scene: Scene) -> None:
     scene.asks_for(max=2, topic_configs={"enabled": False})
-    scene.source.own["orders"] = {"retention.ms": "5"}
+    scene.source.configs["orders"] = {"retention.ms": "5"}
     scene.run_once(60)
-    assert scene.target.writes == []
+    assert scene.target.config_changes == []
     scene.asks_for(max=2, topic_configs={"intervalSeconds": 2})
     assert scene.run_once(1) == 2
-    assert scene.target.own["east.orders"] == {"retention.ms": "5"}
+    assert scene.target.configs["east.orders"] == {"retention.ms": "5"}
 
 
 @pytest.mark.parametrize("side", ["source", "target"])
 def test_settings_that_cannot_be_copied_stop_nothing_and_are_named(scene: Scene, side: str) -> None:
-    scene.source.own["orders"] = {"retention.ms": "5"}
-    scene.source.there["orders2"] = 1
+    scene.source.configs["orders"] = {"retention.ms": "5"}
+    scene.source.create_topic("orders2", 1)
     if side == "source":
         scene.source.hides_settings = True
     else:
-        scene.target.forbidden.add("east.orders")
+        scene.target.refused_settings.add("retention.ms")
     scene.run_once(60)
     ready, *others = scene.connector.status.conditions
     refused = [ConditionType.TOPIC_CONFIGS_REFUSED] if side == "target" else []
@@ -574,7 +514,7 @@ def test_settings_that_cannot_be_copied_stop_nothing_and_are_named(scene: Scene,
     assert ready.message.startswith("replicates 2 topics; settings not synchronized: could not ")
     assert sum(map(len, scene.herder.split().values())) == 5
     scene.source.hides_settings = False
-    scene.target.forbidden.clear()
+    scene.target.refused_settings.clear()
     scene.run_once(60)
     (ready,) = scene.connector.status.conditions
     assert ready.message == "replicates 2 topics"
@@ -587,12 +527,12 @@ def copied(scene: Scene, *offsets: int) -> None:
     """Store the offsets of tasks, by partition. Each partition has six records."""
     for number, offset in enumerate(offsets):
         at = TopicPartition("orders", number)
-        scene.source.ends[at] = 6
+        scene.source.logs[at].entries = [MARKER] * 6
         scene.context.progress.table[key_of(at)] = Progress("i", offset, -1, "t", 0, 1, "o", 6)
 
 
 def deleted(scene: Scene) -> None:
-    del scene.source.there["orders"]
+    scene.source.delete_topic("orders")
     for _ in range(4):
         scene.run_once(10)
         scene.herder.work()

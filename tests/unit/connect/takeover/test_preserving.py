@@ -11,6 +11,7 @@ import pytest
 from support.fake_kafka import FakeLog
 from support.preserved_scenes import PreservedScenes, preserved_scenes
 from support.source_tasks import COPY, P0, P1, TOPIC, Scene
+from support.wire_kafka import LOST
 
 from headrace.api import (
     HEARTBEATS,
@@ -194,8 +195,8 @@ def test_a_leader_that_has_nothing_of_the_copy_gets_no_batch_at_another_offset(
     with scenes.scene.target.changed:
         scenes.copy(P0).truncate(0)
         scenes.target.producers.clear()
-    answers = iter(["lost"])  # from the leader before
-    scenes.target.fault = lambda: next(answers, "")
+    answers = iter([LOST])  # from the leader before
+    scenes.target.fault = lambda *_: next(answers, None)
     scenes.fill("e")
     scenes.until(lambda: scenes.is_copied(P0) and scenes.cells() == "ab-cde")
     assert "offset 0, but all offsets below 5 were acknowledged" in scenes.scene.lost_data

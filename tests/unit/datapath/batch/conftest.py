@@ -3,8 +3,9 @@
 from collections.abc import Iterator
 
 import pytest
+from support.appending import Appending
 from support.fake_broker import Serve, serving
-from support.fake_target import Appending, FakeTarget
+from support.wire_kafka import WireCluster, wire_cluster
 
 from headrace.kafka.wire import EventLoop
 
@@ -24,13 +25,13 @@ def serve() -> Iterator[Serve]:
 
 
 @pytest.fixture
-def target(serve: Serve) -> FakeTarget:
+def target(serve: Serve) -> WireCluster:
     """Return a target with three partitions."""
-    return FakeTarget(serve, partitions=3)
+    return wire_cluster(serve, "west", 3)
 
 
 @pytest.fixture
-def appending(loop: EventLoop, target: FakeTarget) -> Iterator[Appending]:
+def appending(loop: EventLoop, target: WireCluster) -> Iterator[Appending]:
     appending = Appending(loop, target)
     yield appending
     appending.close()

@@ -2,9 +2,10 @@
 
 import pytest
 from kio.schema.errors import ErrorCode
+from support.appending import IDENTITY, Appending
 from support.batches import record_batch
-from support.fake_target import IDENTITY, Appending, FakeTarget, Fault, Lost, Refusal, Unreadable
 from support.producer_state import ProducerState
+from support.wire_kafka import LOST, REFUSED, UNANSWERED, Fault, Refusal, Unreadable, WireCluster
 
 from headrace.api import TopicPartition
 from headrace.datapath.spans import BatchCorrupt, BatchRefused, Indefinite
@@ -28,7 +29,7 @@ def numbered(count: int) -> list[bytes]:
 
 
 def test_batches_are_appended_in_order_and_acknowledged_with_their_offsets(
-    appending: Appending, target: FakeTarget
+    appending: Appending, target: WireCluster
 ) -> None:
     appending.add(b"a", b"b")
     appending.add(b"c")
@@ -45,7 +46,7 @@ def test_batches_are_appended_in_order_and_acknowledged_with_their_offsets(
     assert appending.appender.pending == 0
 
 
-def test_a_request_has_a_batch_of_each_partition(appending: Appending, target: FakeTarget) -> None:
+def test_a_request_has_a_batch_of_each_partition(appending: Appending, target: WireCluster) -> None:
     for value in numbered(2):
         for partition in range(3):
             appending.add(value, partition=partition)
@@ -54,9 +55,9 @@ def test_a_request_has_a_batch_of_each_partition(appending: Appending, target: F
     assert [sorted(request) for request in target.sent] == [[0, 1, 2], [0, 1, 2]]
 
 
-def test_five_requests_are_in_flight(appending: Appending, target: FakeTarget) -> None:
+def test_five_requests_are_in_flight(appending: Appending, target: WireCluster) -> None:
     appending.become_known()
-    target.silent = True
+    target.silent = {0}
     for value in numbered(8):
         appending.add(value)
     appending.until(lambda: len(target.sent) == 5)
@@ -64,7 +65,7 @@ def test_five_requests_are_in_flight(appending: Appending, target: FakeTarget) -
         appending.appender.flush()
         appending.loop.run_once(0)
     first = list(target.sent)
-    target.silent = False
+    target.silent = set()
     target.brokers[1].drop()
     appending.until_done()
 
@@ -75,9 +76,9 @@ def test_five_requests_are_in_flight(appending: Appending, target: FakeTarget) -
 
 
 def test_what_was_appended_and_not_answered_is_not_doubled(
-    appending: Appending, target: FakeTarget
+    appending: Appending, target: WireCluster
 ) -> None:
-    target.fault = Once(None, Lost(appended=True))
+    target.fault = Once(None, UNANSWERED)
     for value in numbered(4):
         appending.add(value)
     appending.until_done()
@@ -86,8 +87,8 @@ def test_what_was_appended_and_not_answered_is_not_doubled(
     assert [base for _, _, base in appending.acknowledged[0]] == [0, 1, 2, 3]
 
 
-def test_what_was_not_appended_is_sent_again(appending: Appending, target: FakeTarget) -> None:
-    target.fault = Once(Lost(appended=False), Refusal(ErrorCode.not_enough_replicas))
+def test_what_was_not_appended_is_sent_again(appending: Appending, target: WireCluster) -> None:
+    target.fault = Once(LOST, REFUSED)
     for value in numbered(4):
         appending.add(value)
     appending.until_done()
@@ -96,12 +97,12 @@ def test_what_was_not_appended_is_sent_again(appending: Appending, target: FakeT
 
 
 def test_an_acknowledgement_waits_for_those_before_it(
-    appending: Appending, target: FakeTarget
+    appending: Appending, target: WireCluster
 ) -> None:
     # The first one is appended with late replicas. The second one is acknowledged at once.
     def late(partition: int, batch: Batch) -> Fault:
         if batch.base_sequence == 0 and len(target.sent) < 4:
-            target.logs[0].append(batch)
+            target.decide(AT, batch)
             return Refusal(ErrorCode.not_enough_replicas_after_append)
         return None
 
@@ -114,7 +115,7 @@ def test_an_acknowledgement_waits_for_those_before_it(
     assert [first for first, _, _ in appending.acknowledged[0]] == [1000, 1001, 1002]
 
 
-def test_it_follows_the_leader(appending: Appending, target: FakeTarget) -> None:
+def test_it_follows_the_leader(appending: Appending, target: WireCluster) -> None:
     appending.add(b"a")
     appending.until_done()
     target.led[0] = (2, 5)
@@ -127,7 +128,7 @@ def test_it_follows_the_leader(appending: Appending, target: FakeTarget) -> None
 
 
 def test_a_partition_without_a_leader_holds_up_no_other(
-    appending: Appending, target: FakeTarget
+    appending: Appending, target: WireCluster
 ) -> None:
     target.led[1] = (-1, 5)
     appending.add(b"later", partition=1)
@@ -142,7 +143,7 @@ def test_a_partition_without_a_leader_holds_up_no_other(
     assert target.logs[1].values == [b"later"]
 
 
-def test_a_broker_that_is_away_holds_up_no_other(appending: Appending, target: FakeTarget) -> None:
+def test_a_broker_that_is_away_holds_up_no_other(appending: Appending, target: WireCluster) -> None:
     target.led[1] = (2, 5)
     target.brokers[2].close()
     appending.add(b"later", partition=1)
@@ -155,7 +156,7 @@ def test_a_broker_that_is_away_holds_up_no_other(appending: Appending, target: F
     assert target.logs[1].values == [b"later"]
 
 
-def test_a_batch_that_is_too_large_is_split(appending: Appending, target: FakeTarget) -> None:
+def test_a_batch_that_is_too_large_is_split(appending: Appending, target: WireCluster) -> None:
     def too_large(partition: int, batch: Batch) -> Fault:
         return Refusal(ErrorCode.message_too_large) if batch.record_count > 2 else None
 
@@ -174,7 +175,7 @@ def test_a_batch_that_is_too_large_is_split(appending: Appending, target: FakeTa
     assert sorted(appending.released) == appending.made
 
 
-def test_a_record_that_is_too_large_is_reported(appending: Appending, target: FakeTarget) -> None:
+def test_a_record_that_is_too_large_is_reported(appending: Appending, target: WireCluster) -> None:
     def too_large(partition: int, batch: Batch) -> Fault:
         return Refusal(ErrorCode.message_too_large) if len(batch.data) > 200 else None
 
@@ -189,7 +190,9 @@ def test_a_record_that_is_too_large_is_reported(appending: Appending, target: Fa
     assert target.logs[0].values == [b"a"]
 
 
-def test_a_batch_that_cannot_be_split_is_reported(appending: Appending, target: FakeTarget) -> None:
+def test_a_batch_that_cannot_be_split_is_reported(
+    appending: Appending, target: WireCluster
+) -> None:
     target.fault = Once(Refusal(ErrorCode.message_too_large))
     unknown_codec = record_batch([b"a", b"b"], base_offset=1000, attributes=5)
     appending.add(content=unknown_codec)
@@ -203,7 +206,7 @@ def test_a_batch_that_cannot_be_split_is_reported(appending: Appending, target: 
 
 
 def test_a_refused_record_is_named_and_nothing_after_it_is_appended(
-    appending: Appending, target: FakeTarget
+    appending: Appending, target: WireCluster
 ) -> None:
     target.fault = Once(None, Refusal(ErrorCode.invalid_record, (1, 2), "no key"))
     appending.add(b"a")
@@ -225,7 +228,7 @@ def test_a_refused_record_is_named_and_nothing_after_it_is_appended(
 
 
 def test_nothing_is_appended_after_a_first_batch_that_is_refused(
-    appending: Appending, target: FakeTarget
+    appending: Appending, target: WireCluster
 ) -> None:
     """Brokers accept any sequence of an unknown producer."""
     target.fault = Once(Refusal(ErrorCode.invalid_record))
@@ -238,11 +241,11 @@ def test_nothing_is_appended_after_a_first_batch_that_is_refused(
 
 
 def test_what_comes_first_after_a_long_rest_is_sent_by_itself(
-    appending: Appending, target: FakeTarget, monkeypatch: pytest.MonkeyPatch
+    appending: Appending, target: WireCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     appending.add(b"a")
     appending.until_done()
-    target.logs[0].producer = ProducerState(IDENTITY.epoch)  # it has forgotten the producer
+    target.producers.clear()  # it has forgotten the producer
     now_s = appending.loop.now_s
     monkeypatch.setattr(appending.loop, "now_s", lambda: now_s() + 1_000)
     target.fault = Once(Refusal(ErrorCode.invalid_record))
@@ -255,12 +258,12 @@ def test_what_comes_first_after_a_long_rest_is_sent_by_itself(
 
 
 def test_a_sequence_that_the_target_does_not_expect_is_indefinite(
-    appending: Appending, target: FakeTarget
+    appending: Appending, target: WireCluster
 ) -> None:
     appending.add(b"a")
     appending.until_done()
     # Another owner of the identity appended in between.
-    target.logs[0].producer = ProducerState(IDENTITY.epoch, 501, [(500, 1, 0)])
+    target.producers[AT, IDENTITY.producer_id] = ProducerState(IDENTITY.epoch, 501, [(500, 1, 0)])
     appending.add(b"b")
     appending.add(b"c")
     appending.until_done()
@@ -271,7 +274,7 @@ def test_a_sequence_that_the_target_does_not_expect_is_indefinite(
     assert target.logs[0].values == [b"a"]
 
 
-def test_a_producer_that_is_fenced_is_indefinite(appending: Appending, target: FakeTarget) -> None:
+def test_a_producer_that_is_fenced_is_indefinite(appending: Appending, target: WireCluster) -> None:
     target.fault = Once(Refusal(ErrorCode.invalid_producer_epoch), partition=1)
     appending.add(b"a", partition=1)
     appending.add(b"b")
@@ -282,7 +285,7 @@ def test_a_producer_that_is_fenced_is_indefinite(appending: Appending, target: F
 
 
 def test_an_error_of_which_nothing_is_known_is_indefinite(
-    appending: Appending, target: FakeTarget
+    appending: Appending, target: WireCluster
 ) -> None:
     target.fault = Once(Refusal(ErrorCode.unknown_server_error))
     appending.add(b"a")
@@ -295,7 +298,7 @@ def test_an_error_of_which_nothing_is_known_is_indefinite(
 
 
 def test_answers_that_cannot_be_read_end_in_an_error_and_leave_others_alone(
-    appending: Appending, target: FakeTarget
+    appending: Appending, target: WireCluster
 ) -> None:
     target.fault = lambda partition, _: Unreadable() if partition == 1 else None
     appending.add(b"a", partition=1)
@@ -315,7 +318,7 @@ def test_answers_that_cannot_be_read_end_in_an_error_and_leave_others_alone(
 
 
 def test_an_answer_that_cannot_be_read_now_and_then_is_no_error(
-    appending: Appending, target: FakeTarget
+    appending: Appending, target: WireCluster
 ) -> None:
     target.fault = Once(*[Unreadable(), Unreadable(), Unreadable(), None] * 2)
     for value in numbered(2):
@@ -326,7 +329,7 @@ def test_an_answer_that_cannot_be_read_now_and_then_is_no_error(
     assert not appending.failed
 
 
-def test_a_missing_right_is_reported(appending: Appending, target: FakeTarget) -> None:
+def test_a_missing_right_is_reported(appending: Appending, target: WireCluster) -> None:
     target.fault = Once(Refusal(ErrorCode.topic_authorization_failed))
     appending.add(b"a")
     appending.until_done()
@@ -335,7 +338,7 @@ def test_a_missing_right_is_reported(appending: Appending, target: FakeTarget) -
     assert "grant the principal permissions on this topic" in str(appending.failed[0])
 
 
-def test_a_damaged_batch_is_never_appended(appending: Appending, target: FakeTarget) -> None:
+def test_a_damaged_batch_is_never_appended(appending: Appending, target: WireCluster) -> None:
     content = record_batch([b"a", b"b"], base_offset=1000)
     content[-3] ^= 1
     appending.add(content=content)
@@ -347,7 +350,9 @@ def test_a_damaged_batch_is_never_appended(appending: Appending, target: FakeTar
     assert target.logs[0].values == []
 
 
-def test_what_is_damaged_on_its_way_is_sent_again(appending: Appending, target: FakeTarget) -> None:
+def test_what_is_damaged_on_its_way_is_sent_again(
+    appending: Appending, target: WireCluster
+) -> None:
     target.fault = Once(Refusal(ErrorCode.corrupt_message))
     appending.add(b"a")
     appending.until_done()
@@ -355,7 +360,7 @@ def test_what_is_damaged_on_its_way_is_sent_again(appending: Appending, target: 
     assert target.logs[0].values == [b"a"]
 
 
-def test_what_is_damaged_each_time_is_refused(appending: Appending, target: FakeTarget) -> None:
+def test_what_is_damaged_each_time_is_refused(appending: Appending, target: WireCluster) -> None:
     target.fault = Once(None, *[Refusal(ErrorCode.corrupt_message)] * 4)
     appending.add(b"a")
     appending.add(b"b")
@@ -368,17 +373,17 @@ def test_what_is_damaged_each_time_is_refused(appending: Appending, target: Fake
 
 
 def test_what_was_never_sent_is_dropped_when_a_partition_is_left(
-    appending: Appending, target: FakeTarget
+    appending: Appending, target: WireCluster
 ) -> None:
     appending.become_known()
-    target.silent = True
+    target.silent = {0}
     for value in numbered(8):
         appending.add(value)
     appending.until(lambda: len(target.sent) == 5)
     appending.appender.leave([AT])
 
     assert sorted(appending.released) == [0, 6, 7, 8]
-    target.silent = False
+    target.silent = set()
     target.brokers[1].drop()
     appending.next_offsets[0] = 1006
     appending.add(b"kept")
@@ -387,10 +392,10 @@ def test_what_was_never_sent_is_dropped_when_a_partition_is_left(
 
 
 def test_close_releases_what_is_not_on_the_wire_and_the_rest_when_it_comes_back(
-    appending: Appending, target: FakeTarget
+    appending: Appending, target: WireCluster
 ) -> None:
     appending.become_known()
-    target.silent = True
+    target.silent = {0}
     for value in numbered(8):
         appending.add(value)
     appending.until(lambda: len(target.sent) == 5)
@@ -403,7 +408,7 @@ def test_close_releases_what_is_not_on_the_wire_and_the_rest_when_it_comes_back(
     assert sorted(appending.released) == appending.made
 
 
-def test_tasks_share_requests(appending: Appending, target: FakeTarget) -> None:
+def test_tasks_share_requests(appending: Appending, target: WireCluster) -> None:
     other = Appending(appending.loop, target, appending.leaders)
     appending.become_known(partition=0)
     other.become_known(partition=1)
@@ -420,7 +425,7 @@ def test_tasks_share_requests(appending: Appending, target: FakeTarget) -> None:
 
 
 def test_a_task_that_ends_leaves_the_requests_of_others_alone(
-    appending: Appending, target: FakeTarget
+    appending: Appending, target: WireCluster
 ) -> None:
     other = Appending(appending.loop, target, appending.leaders)
     other.add(b"ends")
@@ -434,7 +439,7 @@ def test_a_task_that_ends_leaves_the_requests_of_others_alone(
 
 
 def test_a_request_has_one_batch_of_a_partition_whoever_sends_it(
-    appending: Appending, target: FakeTarget
+    appending: Appending, target: WireCluster
 ) -> None:
     later = Appending(appending.loop, target, appending.leaders)
     appending.add(b"a")
@@ -447,7 +452,7 @@ def test_a_request_has_one_batch_of_a_partition_whoever_sends_it(
 
 
 def test_without_a_cluster_it_says_so_and_tries_on(
-    appending: Appending, target: FakeTarget
+    appending: Appending, target: WireCluster
 ) -> None:
     for broker in target.brokers.values():
         broker.close()

@@ -5,8 +5,8 @@ from typing import NamedTuple
 
 import pytest
 from support.fake_broker import Serve
-from support.fake_source import FakeSource
 from support.stored import content, log_batch, marker
+from support.wire_kafka import wire_cluster
 
 from headrace.api import TopicPartition
 from headrace.datapath.doubted_answers import Agreement
@@ -220,13 +220,13 @@ def test_aborted_transaction_that_ended_in_accepted_batches_is_not_expected_agai
 def test_tail_is_read_again_if_an_answer_moved_a_batch(
     loop: EventLoop, serve: Serve, bit: int
 ) -> None:
-    source = FakeSource(serve)
+    source = wire_cluster(serve, "east")
     source.append(b"a", b"b")
     log = source.logs[0]
     moved = bytearray(log.batches[0])
     moved[7] ^= bit
-    log.garbage = [bytes(moved)]
-    cluster = source.cluster(loop)
+    source.answers[0].garbage = [bytes(moved)]
+    cluster = source.client(loop)
     try:
         tail = Tail(cluster, TopicPartition("orders", 0), 0, patience_s=5)
         found = list(tail.of_source())

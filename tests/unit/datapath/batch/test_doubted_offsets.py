@@ -1,7 +1,8 @@
 """Offsets in responses to produce requests, which no checksum covers."""
 
 import pytest
-from support.fake_target import Appending, FakeTarget, Fault, Misreported
+from support.appending import Appending
+from support.wire_kafka import Fault, Misreported, WireCluster
 
 from headrace.api import TopicPartition
 from headrace.kafka.wire import Batch
@@ -26,7 +27,7 @@ class Flip:
 @pytest.mark.parametrize("bit", [0, 1, 45, 62])
 @pytest.mark.parametrize("sequence", range(len(VALUES)))
 def test_damaged_offset_is_corrected_by_second_response(
-    appending: Appending, target: FakeTarget, sequence: int, bit: int
+    appending: Appending, target: WireCluster, sequence: int, bit: int
 ) -> None:
     target.fault = flip = Flip(sequence, bit)
     appending.appender.expect(AT, 0)
@@ -45,12 +46,12 @@ def test_damaged_offset_is_corrected_by_second_response(
 
 
 def test_offset_that_two_responses_contain_is_believed(
-    appending: Appending, target: FakeTarget
+    appending: Appending, target: WireCluster
 ) -> None:
     appending.appender.expect(AT, 0)
     appending.add(b"a")
     appending.until_done()
-    target.logs[0].values += [b"of another writer"]
+    target.cluster.append("orders", b"of another writer")
     appending.add(b"b")
     appending.add(b"c")
     appending.until_done()
@@ -63,7 +64,9 @@ def test_offset_that_two_responses_contain_is_believed(
     assert not appending.waiting
 
 
-def test_expected_offsets_need_no_second_response(appending: Appending, target: FakeTarget) -> None:
+def test_expected_offsets_need_no_second_response(
+    appending: Appending, target: WireCluster
+) -> None:
     appending.appender.expect(AT, 0)
     for value in VALUES:
         appending.add(value)
@@ -73,13 +76,13 @@ def test_expected_offsets_need_no_second_response(appending: Appending, target: 
 
 
 def test_marker_after_each_transaction_is_expected(
-    appending: Appending, target: FakeTarget
+    appending: Appending, target: WireCluster
 ) -> None:
     appending.appender.expect(AT, 0)
     appending.add(b"a")
     appending.until_done()
     appending.appender.hold()
-    target.logs[0].values += [b"marker"]
+    target.cluster.append("orders", b"marker")
     appending.appender.hold()  # a transaction without this partition
     appending.appender.admit([AT])
     appending.add(b"b")
@@ -90,11 +93,11 @@ def test_marker_after_each_transaction_is_expected(
 
 
 def test_offsets_are_not_checked_without_an_expected_one(
-    appending: Appending, target: FakeTarget
+    appending: Appending, target: WireCluster
 ) -> None:
     appending.add(b"a")
     appending.until_done()
-    target.logs[0].values += [b"of another writer"]
+    target.cluster.append("orders", b"of another writer")
     appending.add(b"b")
     appending.until_done()
 

@@ -16,15 +16,13 @@ from kio.schema.types import ProducerId
 from kio.static.primitive import i16, i32Timedelta
 from support.batches import record_batch
 from support.fake_broker import Serve
-from support.fake_source import FakeSource
-from support.fake_target import IDENTITY, FakeTarget, Fault, Refusal
+from support.fake_kafka import MARKER
 from support.join_helper import BrokenHelper, compiled, use_helper
 from support.patience import WITHIN_S
-from support.producer_ids import INIT_PRODUCER_ID, identity
-from support.producer_state import ProducerState
-from support.stored import sealed
+from support.stored import batches_of, sealed
+from support.wire_kafka import INIT_PRODUCER_ID, Fault, Refusal, WireCluster, wire_cluster
 
-from headrace.api import ClusterAccess, ClusterSpec, TopicPartition
+from headrace.api import TopicPartition
 from headrace.api.flow import BatchVerification
 from headrace.assign import TaskId
 from headrace.datapath import (
@@ -52,11 +50,9 @@ IDS_EXPIRE_AFTER_S = 7 * 86_400
 class Lanes:
     """Creates lanes of one mover, and waits for their results."""
 
-    def __init__(self, source: FakeSource, target: FakeTarget) -> None:
-        servers = ",".join(f"127.0.0.1:{one.port}" for one in target.brokers.values())
-        west = ClusterAccess(ClusterSpec(alias="west", bootstrap_servers=servers))
+    def __init__(self, source: WireCluster, target: WireCluster) -> None:
         self.verification = BatchVerification.DISABLED
-        self._source, self._west = source.access, west
+        self._source, self._target = source.access, target.access
         self.use(LaneSettings())
         self.made: list[BatchLane] = []
         self.said: list[str] = []
@@ -67,7 +63,7 @@ class Lanes:
         """Create the next lanes with these settings, by another mover."""
         self.mover = BatchMover(
             self._source,
-            self._west,
+            self._target,
             lambda topic: topic,
             verification=lambda: self.verification,
             settings=settings,
@@ -89,20 +85,17 @@ class Lanes:
 
 
 @pytest.fixture
-def source(serve: Serve) -> FakeSource:
-    return FakeSource(serve, partitions=2)
+def source(serve: Serve) -> WireCluster:
+    return wire_cluster(serve, "east", 2)
 
 
 @pytest.fixture
-def target(serve: Serve) -> FakeTarget:
-    target = FakeTarget(serve, partitions=2)
-    for broker in target.brokers.values():
-        broker.script[INIT_PRODUCER_ID] = identity
-    return target
+def target(serve: Serve) -> WireCluster:
+    return wire_cluster(serve, "west", 2)
 
 
 @pytest.fixture
-def lanes(source: FakeSource, target: FakeTarget) -> Iterator[Lanes]:
+def lanes(source: WireCluster, target: WireCluster) -> Iterator[Lanes]:
     lanes = Lanes(source, target)
     yield lanes
     for lane in lanes.made:
@@ -110,7 +103,7 @@ def lanes(source: FakeSource, target: FakeTarget) -> Iterator[Lanes]:
 
 
 def test_what_is_read_is_appended_and_counted(
-    lanes: Lanes, source: FakeSource, target: FakeTarget
+    lanes: Lanes, source: WireCluster, target: WireCluster
 ) -> None:
     lane = lanes.make()
     lane.open({ZERO: START, ONE: START})
@@ -124,7 +117,8 @@ def test_what_is_read_is_appended_and_counted(
     assert (reached.lag_records, reached.unexpected_offsets) == (0, 0)
     assert lanes.moved + lane.run_once() == 3
     assert lanes.copied.records == 3
-    copied, fetched = lanes.copied, source.logs[0].batches + source.logs[1].batches
+    copied = lanes.copied
+    fetched = [one for log in source.logs.values() for one in log.batches.values()]
     assert (copied.batches_copied, copied.batches_rebuilt) == (2, 0)
     assert (copied.bytes_copied, copied.bytes_rebuilt) == (sum(map(len, fetched)), 0)
 
@@ -153,7 +147,7 @@ def test_an_epoch_serves_one_lane(lanes: Lanes) -> None:
 
 
 def test_markers_and_aborted_records_are_passed_over(
-    lanes: Lanes, source: FakeSource, target: FakeTarget
+    lanes: Lanes, source: WireCluster, target: WireCluster
 ) -> None:
     lane = lanes.make()
     source.logs[0].aborted = [(5, 0)]
@@ -168,7 +162,7 @@ def test_markers_and_aborted_records_are_passed_over(
 
 
 def test_a_start_inside_a_batch_takes_its_rest(
-    lanes: Lanes, source: FakeSource, target: FakeTarget
+    lanes: Lanes, source: WireCluster, target: WireCluster
 ) -> None:
     lane = lanes.make()
     source.append(b"a", b"b", b"c")
@@ -201,7 +195,7 @@ def either_way(request: pytest.FixtureRequest) -> None:
 
 @pytest.mark.usefixtures("either_way")
 def test_small_batches_that_wait_become_one(
-    lanes: Lanes, source: FakeSource, target: FakeTarget
+    lanes: Lanes, source: WireCluster, target: WireCluster
 ) -> None:
     for number in range(30):
         source.append(b"%d" % number)
@@ -216,7 +210,7 @@ def test_small_batches_that_wait_become_one(
     assert lanes.copied.records == 30
 
 
-def append_batches(source: FakeSource, count: int, records: int) -> list[bytes]:
+def append_batches(source: WireCluster, count: int, records: int) -> list[bytes]:
     """Append batches to the source, and return their values."""
     values = []
     for number in range(count):
@@ -228,7 +222,7 @@ def append_batches(source: FakeSource, count: int, records: int) -> list[bytes]:
 
 @pytest.mark.usefixtures("without_helper")
 def test_batches_of_many_records_are_copied_as_they_are(
-    lanes: Lanes, source: FakeSource, target: FakeTarget
+    lanes: Lanes, source: WireCluster, target: WireCluster
 ) -> None:
     values = append_batches(source, 20, 50)
     lane = lanes.make()
@@ -242,7 +236,7 @@ def test_batches_of_many_records_are_copied_as_they_are(
 
 @pytest.mark.usefixtures("with_helper")
 def test_with_the_helper_they_become_one(
-    lanes: Lanes, source: FakeSource, target: FakeTarget
+    lanes: Lanes, source: WireCluster, target: WireCluster
 ) -> None:
     held = shared_loop().memory.held_bytes  # of other tests
     values = append_batches(source, 20, 50)
@@ -261,7 +255,7 @@ def test_with_the_helper_they_become_one(
 
 @pytest.mark.usefixtures("with_helper")
 def test_a_target_that_takes_less_is_not_sent_more_again(
-    lanes: Lanes, source: FakeSource, target: FakeTarget
+    lanes: Lanes, source: WireCluster, target: WireCluster
 ) -> None:
     """Otherwise it would be halved each time, record by record in Python."""
     held = shared_loop().memory.held_bytes  # of other tests
@@ -292,7 +286,7 @@ def test_a_target_that_takes_less_is_not_sent_more_again(
 
 @pytest.mark.usefixtures("either_way")
 def test_small_batches_before_a_damaged_one_are_copied(
-    lanes: Lanes, source: FakeSource, target: FakeTarget
+    lanes: Lanes, source: WireCluster, target: WireCluster
 ) -> None:
     for number in range(3):
         source.append(b"%d" % number)
@@ -309,7 +303,7 @@ def test_small_batches_before_a_damaged_one_are_copied(
 
 
 def test_what_is_left_is_not_read_until_it_is_kept(
-    lanes: Lanes, source: FakeSource, target: FakeTarget
+    lanes: Lanes, source: WireCluster, target: WireCluster
 ) -> None:
     lane = lanes.make()
     lane.open({ZERO: START, ONE: START})
@@ -327,7 +321,7 @@ def test_what_is_left_is_not_read_until_it_is_kept(
 
 
 def test_what_is_forgotten_can_be_opened_again(
-    lanes: Lanes, source: FakeSource, target: FakeTarget
+    lanes: Lanes, source: WireCluster, target: WireCluster
 ) -> None:
     lane = lanes.make()
     lane.open({ZERO: START})
@@ -343,7 +337,7 @@ def test_what_is_forgotten_can_be_opened_again(
     assert target.logs[0].values == [b"a", b"b"]
 
 
-def test_what_is_paused_is_not_read(lanes: Lanes, source: FakeSource, target: FakeTarget) -> None:
+def test_what_is_paused_is_not_read(lanes: Lanes, source: WireCluster, target: WireCluster) -> None:
     lane = lanes.make()
     lane.pause({ZERO})
     lane.open({ZERO: START, ONE: START})
@@ -358,7 +352,7 @@ def test_what_is_paused_is_not_read(lanes: Lanes, source: FakeSource, target: Fa
 
 @pytest.mark.parametrize("told", [True, False])
 def test_nothing_is_copied_while_the_task_does_not_call(
-    told: bool, lanes: Lanes, source: FakeSource, target: FakeTarget
+    told: bool, lanes: Lanes, source: WireCluster, target: WireCluster
 ) -> None:
     """A pause takes effect at once, a release or a freeze of the task after a moment."""
     resting, other = lanes.make(), lanes.make()
@@ -388,7 +382,7 @@ def test_nothing_is_copied_while_the_task_does_not_call(
 
 
 def test_a_target_that_gives_an_offset_again_has_lost_records(
-    lanes: Lanes, source: FakeSource
+    lanes: Lanes, source: WireCluster
 ) -> None:
     lane = lanes.make()
     source.append(b"a")
@@ -405,7 +399,7 @@ def test_a_target_that_gives_an_offset_again_has_lost_records(
 
 
 def test_the_leader_epoch_of_the_target_is_learnt_behind_each_acknowledgement(
-    lanes: Lanes, source: FakeSource, target: FakeTarget
+    lanes: Lanes, source: WireCluster, target: WireCluster
 ) -> None:
     lanes.use(LaneSettings(epoch_interval_s=0.01))
     lane = lanes.make()
@@ -419,10 +413,10 @@ def test_the_leader_epoch_of_the_target_is_learnt_behind_each_acknowledgement(
 
 
 def test_a_target_that_ends_below_what_it_has_acknowledged_has_lost_records(
-    lanes: Lanes, source: FakeSource, target: FakeTarget
+    lanes: Lanes, source: WireCluster, target: WireCluster
 ) -> None:
     lanes.use(LaneSettings(epoch_interval_s=0.01))
-    target.truncated_at[0] = 1
+    target.answers[0].epoch_end = (4, 1)
     lane = lanes.make()
     lane.open({ZERO: START})
     source.append(b"a", b"b")
@@ -438,8 +432,8 @@ def test_a_target_that_ends_below_what_it_has_acknowledged_has_lost_records(
 @pytest.mark.parametrize("attributes", [0, 0x30], ids=["data", "marker"])
 def test_what_follows_a_batch_that_fails_at_once_does_not_count(
     lanes: Lanes,
-    source: FakeSource,
-    target: FakeTarget,
+    source: WireCluster,
+    target: WireCluster,
     monkeypatch: pytest.MonkeyPatch,
     attributes: int,
 ) -> None:
@@ -466,13 +460,13 @@ def test_what_follows_a_batch_that_fails_at_once_does_not_count(
 
 
 def test_records_of_another_writer_are_counted(
-    lanes: Lanes, source: FakeSource, target: FakeTarget
+    lanes: Lanes, source: WireCluster, target: WireCluster
 ) -> None:
     lane = lanes.make()
     source.append(b"a")
     lane.open({ZERO: START})
     lanes.until(lambda: lane.state()[ZERO].acknowledged == 1)
-    target.logs[0].values.append(b"alien")
+    target.cluster.append("orders", b"alien")
     source.append(b"b")
 
     lanes.until(lambda: lane.state()[ZERO].acknowledged == 2)
@@ -480,7 +474,7 @@ def test_records_of_another_writer_are_counted(
     assert lane.state()[ZERO].unexpected_offsets == 1
 
 
-def refusing(target: FakeTarget) -> None:
+def refusing(target: WireCluster) -> None:
     """Reject batches that contain a record ``bad``."""
     target.fault = lambda _, batch: (
         Refusal(ErrorCode.invalid_timestamp) if b"bad" in bytes(batch.data) else None
@@ -488,7 +482,7 @@ def refusing(target: FakeTarget) -> None:
 
 
 def test_a_refused_batch_is_found_record_by_record(
-    lanes: Lanes, source: FakeSource, target: FakeTarget
+    lanes: Lanes, source: WireCluster, target: WireCluster
 ) -> None:
     refusing(target)
     source.append(b"a")
@@ -502,8 +496,6 @@ def test_a_refused_batch_is_found_record_by_record(
     first.settle(5)
     assert first.state()[ZERO].acknowledged == 0
 
-    # A broker would assign another producer id.
-    target.logs[0].producer = ProducerState(IDENTITY.epoch)
     second = lanes.make()
     second.open({ZERO: CopyFrom(0, -1, suspects=error.offsets)})
     lanes.until(second.problems)
@@ -519,7 +511,7 @@ def test_a_refused_batch_is_found_record_by_record(
 
 
 def test_suspects_that_are_all_right_pass_one_by_one(
-    lanes: Lanes, source: FakeSource, target: FakeTarget
+    lanes: Lanes, source: WireCluster, target: WireCluster
 ) -> None:
     source.append(b"a", b"b", b"c")
     source.append(b"d", b"e")
@@ -530,7 +522,8 @@ def test_suspects_that_are_all_right_pass_one_by_one(
 
     assert lanes.copied.rebuilt == {"Refused": 1}
     assert target.logs[0].values == [b"a", b"b", b"c", b"d", b"e"]
-    assert [batch.record_count for batch in target.logs[0].batches] == [1, 1, 1, 2]
+    batches = batches_of(*target.logs[0].batches.values())
+    assert [batch.record_count for batch in batches] == [1, 1, 1, 2]
 
 
 def damaged(batch: bytes) -> bytes:
@@ -549,8 +542,8 @@ def with_unknown_codec(batch: bytes) -> bytes:
 )
 def test_a_damaged_batch_is_fetched_again_and_then_stops_its_partition(
     lanes: Lanes,
-    source: FakeSource,
-    target: FakeTarget,
+    source: WireCluster,
+    target: WireCluster,
     damage: Callable[[bytes], bytes],
     why: str,
 ) -> None:
@@ -572,10 +565,10 @@ def test_a_damaged_batch_is_fetched_again_and_then_stops_its_partition(
 
 
 def test_a_batch_that_was_damaged_on_its_way_here_is_copied_once_it_is_intact(
-    lanes: Lanes, source: FakeSource, target: FakeTarget
+    lanes: Lanes, source: WireCluster, target: WireCluster
 ) -> None:
     source.append(b"a" * 100)
-    source.logs[0].garbage.append(damaged(source.logs[0].batches[0]))
+    source.answers[0].garbage.append(damaged(source.logs[0].batches[0]))
     lane = lanes.make()
     lane.open({ZERO: START})
     lanes.until(lambda: lane.state()[ZERO].acknowledged == 1)
@@ -584,8 +577,10 @@ def test_a_batch_that_was_damaged_on_its_way_here_is_copied_once_it_is_intact(
     assert not lane.problems()
 
 
-def test_an_offset_that_is_gone_stops_its_partition_alone(lanes: Lanes, source: FakeSource) -> None:
-    source.logs[0].start = source.logs[0].next = 9
+def test_an_offset_that_is_gone_stops_its_partition_alone(
+    lanes: Lanes, source: WireCluster
+) -> None:
+    source.logs[0].start = 9
     source.append(b"x", partition=1)
     lane = lanes.make()
     lane.open({ZERO: CopyFrom(3, -1), ONE: START})
@@ -596,7 +591,7 @@ def test_an_offset_that_is_gone_stops_its_partition_alone(lanes: Lanes, source: 
 
 
 def test_nothing_is_sent_after_settling_and_positions_are_what_is_acknowledged(
-    lanes: Lanes, source: FakeSource, target: FakeTarget
+    lanes: Lanes, source: WireCluster, target: WireCluster
 ) -> None:
     lane = lanes.make()
     lane.open({ZERO: START})
@@ -613,7 +608,7 @@ def test_nothing_is_sent_after_settling_and_positions_are_what_is_acknowledged(
 
 
 def test_a_lane_that_ends_leaves_its_connections_to_the_others(
-    lanes: Lanes, source: FakeSource, target: FakeTarget
+    lanes: Lanes, source: WireCluster, target: WireCluster
 ) -> None:
     ends, stays = lanes.make(), lanes.make()
     ends.open({ZERO: START})
@@ -633,7 +628,7 @@ def test_a_lane_that_ends_leaves_its_connections_to_the_others(
 
 
 def test_a_lane_after_the_last_one_has_new_connections(
-    lanes: Lanes, source: FakeSource, target: FakeTarget
+    lanes: Lanes, source: WireCluster, target: WireCluster
 ) -> None:
     lane = lanes.make()
     lane.open({ZERO: START})
@@ -650,11 +645,11 @@ def test_a_lane_after_the_last_one_has_new_connections(
 
 
 def test_a_target_that_does_not_answer_is_not_settled(
-    lanes: Lanes, source: FakeSource, target: FakeTarget
+    lanes: Lanes, source: WireCluster, target: WireCluster
 ) -> None:
     lane = lanes.make()
     lane.open({ZERO: START})
-    target.silent = True
+    target.silent = {0}
     source.append(b"a")
     lanes.until(lambda: target.sent)
 
@@ -665,7 +660,7 @@ def test_a_target_that_does_not_answer_is_not_settled(
 
 
 def test_a_target_that_is_away_is_reported_and_waited_for(
-    lanes: Lanes, source: FakeSource, target: FakeTarget
+    lanes: Lanes, source: WireCluster, target: WireCluster
 ) -> None:
     code = [ErrorCode.coordinator_load_in_progress] * 3
     for broker in target.brokers.values():
@@ -724,7 +719,7 @@ def forbidden(stored: bytes) -> ErrorCode:
     ],
 )
 def test_batches_are_read_back_and_counted(
-    lanes: Lanes, source: FakeSource, target: FakeTarget, read_back: Any, found: str
+    lanes: Lanes, source: WireCluster, target: WireCluster, read_back: Any, found: str
 ) -> None:
     lanes.verification = BatchVerification.FULL
     target.read_back = read_back
@@ -739,7 +734,7 @@ def test_batches_are_read_back_and_counted(
 
 
 def test_a_right_that_is_missing_is_said_once(
-    lanes: Lanes, source: FakeSource, target: FakeTarget, monkeypatch: pytest.MonkeyPatch
+    lanes: Lanes, source: WireCluster, target: WireCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(verify, "log", log := Mock())
     lanes.verification = BatchVerification.FULL
@@ -756,7 +751,7 @@ def test_a_right_that_is_missing_is_said_once(
 
 @pytest.mark.parametrize("read_back", [changed_byte, changed_record, unreadable])
 def test_a_batch_that_the_target_does_not_hold_as_it_was_stops_its_partition(
-    lanes: Lanes, source: FakeSource, target: FakeTarget, read_back: Any
+    lanes: Lanes, source: WireCluster, target: WireCluster, read_back: Any
 ) -> None:
     lanes.verification = BatchVerification.SAMPLED
     target.read_back = read_back
@@ -772,10 +767,10 @@ def test_a_batch_that_the_target_does_not_hold_as_it_was_stops_its_partition(
 
 
 def test_what_was_damaged_on_its_way_back_is_read_again(
-    lanes: Lanes, source: FakeSource, target: FakeTarget
+    lanes: Lanes, source: WireCluster, target: WireCluster
 ) -> None:
     lanes.verification = BatchVerification.FULL
-    target.read_back = lambda stored: changed_byte(stored) if target.reads == 1 else stored
+    target.read_back = lambda stored: changed_byte(stored) if len(target.fetches) == 1 else stored
     lane = lanes.make()
     lane.open({ZERO: START})
     source.append(b"a", b"b")
@@ -785,16 +780,16 @@ def test_what_was_damaged_on_its_way_back_is_read_again(
 
 
 def test_what_a_leader_that_moved_does_not_answer_is_asked_of_the_next_one(
-    lanes: Lanes, source: FakeSource, target: FakeTarget
+    lanes: Lanes, source: WireCluster, target: WireCluster
 ) -> None:
     lanes.verification = BatchVerification.FULL
     moved = ErrorCode.not_leader_or_follower
-    target.read_back = lambda stored: moved if target.reads == 1 else stored
+    target.read_back = lambda stored: moved if len(target.fetches) == 1 else stored
     lane = lanes.make()
     lane.open({ZERO: START})
     source.append(b"a", b"b")
     lanes.until(lambda: lanes.copied.verified)
-    assert (lanes.copied.verified, target.reads) == ({"Same": 1}, 2)
+    assert (lanes.copied.verified, len(target.fetches)) == ({"Same": 1}, 2)
 
 
 @pytest.mark.parametrize(
@@ -807,8 +802,8 @@ def test_what_a_leader_that_moved_does_not_answer_is_asked_of_the_next_one(
 )
 def test_how_many_are_read_back(
     lanes: Lanes,
-    source: FakeSource,
-    target: FakeTarget,
+    source: WireCluster,
+    target: WireCluster,
     verification: BatchVerification,
     compared: int,
 ) -> None:
@@ -822,11 +817,11 @@ def test_how_many_are_read_back(
     if verification is BatchVerification.SAMPLED:  # one a second: a slow machine may be at the next
         assert lanes.copied.verified["Same"] < 5
     else:
-        assert sum(lanes.copied.verified.values()) == target.reads == compared
+        assert sum(lanes.copied.verified.values()) == len(target.fetches) == compared
 
 
 def test_rebuilt_batches_are_not_read_back(
-    lanes: Lanes, source: FakeSource, target: FakeTarget
+    lanes: Lanes, source: WireCluster, target: WireCluster
 ) -> None:
     lanes.verification = BatchVerification.FULL
     lane = lanes.make()
@@ -835,13 +830,13 @@ def test_rebuilt_batches_are_not_read_back(
     lane.open({ZERO: CopyFrom(1, -1)})
     lanes.until(lambda: lanes.copied.verified)
     assert lane.state()[ZERO].acknowledged == 4
-    assert (lanes.copied.verified, target.reads) == ({"Same": 1}, 1)
+    assert (lanes.copied.verified, len(target.fetches)) == ({"Same": 1}, 1)
 
 
 @pytest.mark.usefixtures("with_helper")
 @pytest.mark.parametrize("found", ["Same", "Different"])
 def test_joined_batches_are_read_back(
-    lanes: Lanes, source: FakeSource, target: FakeTarget, found: str
+    lanes: Lanes, source: WireCluster, target: WireCluster, found: str
 ) -> None:
     lanes.verification = BatchVerification.SAMPLED
     target.read_back = changed_byte if found == "Different" else (lambda stored: stored)
@@ -858,7 +853,7 @@ def test_joined_batches_are_read_back(
 
 
 def test_a_helper_that_joins_wrongly_is_not_used_any_more(
-    lanes: Lanes, source: FakeSource, target: FakeTarget, monkeypatch: pytest.MonkeyPatch
+    lanes: Lanes, source: WireCluster, target: WireCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broken = BrokenHelper()
     use_helper(monkeypatch, broken)
@@ -882,7 +877,7 @@ def test_a_helper_that_joins_wrongly_is_not_used_any_more(
 
 
 def test_with_full_nothing_is_copied_beyond_what_may_wait_to_be_compared(
-    lanes: Lanes, source: FakeSource, target: FakeTarget
+    lanes: Lanes, source: WireCluster, target: WireCluster
 ) -> None:
     lanes.use(LaneSettings(unverified_bytes=1))
     lanes.verification = BatchVerification.FULL
@@ -891,7 +886,7 @@ def test_with_full_nothing_is_copied_beyond_what_may_wait_to_be_compared(
     lane = lanes.make()
     lane.open({ZERO: START, ONE: START})
     source.append(b"a")
-    lanes.until(lambda: target.reads or lane.problems())
+    lanes.until(lambda: len(target.fetches) or lane.problems())
     source.append(b"x", partition=1)
     assert lane.state()[ONE].acknowledged == 0
     answer.set()
@@ -899,7 +894,7 @@ def test_with_full_nothing_is_copied_beyond_what_may_wait_to_be_compared(
 
 
 def test_a_lane_that_is_closed_reads_nothing_back_any_more(
-    lanes: Lanes, source: FakeSource, target: FakeTarget
+    lanes: Lanes, source: WireCluster, target: WireCluster
 ) -> None:
     lanes.verification = BatchVerification.FULL
     answer = threading.Event()
@@ -908,14 +903,14 @@ def test_a_lane_that_is_closed_reads_nothing_back_any_more(
     lane.open({ZERO: START})
     source.append(b"a")
     source.append(b"b")
-    lanes.until(lambda: target.reads and lane.state()[ZERO].acknowledged == 2)
+    lanes.until(lambda: len(target.fetches) and lane.state()[ZERO].acknowledged == 2)
     lane.close()
     answer.set()
     lanes.until(lambda: sum(lanes.copied.verified.values()) == 2)
-    assert target.reads == 1
+    assert len(target.fetches) == 1
 
 
-def test_a_lane_that_is_closed_leaves_nothing_in_memory(lanes: Lanes, source: FakeSource) -> None:
+def test_a_lane_that_is_closed_leaves_nothing_in_memory(lanes: Lanes, source: WireCluster) -> None:
     """A pending timer kept it for a minute, with its buffers and all referenced objects."""
     source.append(b"a")
     lanes.make().open({ZERO: START})
@@ -932,12 +927,12 @@ def test_a_lane_that_is_closed_leaves_nothing_in_memory(lanes: Lanes, source: Fa
 
 
 def test_batch_that_an_answer_moved_is_fetched_again_and_said(
-    lanes: Lanes, source: FakeSource, target: FakeTarget
+    lanes: Lanes, source: WireCluster, target: WireCluster
 ) -> None:
     source.append(b"a", b"b")
     moved = bytearray(source.logs[0].batches[0])
     moved[7] ^= 0x20
-    source.logs[0].garbage = [bytes(moved)]
+    source.answers[0].garbage = [bytes(moved)]
     lane = lanes.make()
     lane.open({ZERO: START})
     lanes.until(lambda: lane.state()[ZERO].acknowledged == 2 and lanes.said)
@@ -948,12 +943,11 @@ def test_batch_that_an_answer_moved_is_fetched_again_and_said(
 
 
 def test_log_whose_offsets_have_holes_is_copied_without_damage(
-    lanes: Lanes, source: FakeSource, target: FakeTarget
+    lanes: Lanes, source: WireCluster, target: WireCluster
 ) -> None:
-    log = source.logs[0]
     for value in (b"a", b"b", b"c"):
         source.append(value)
-        log.next += 3
+        source.logs[0].entries += [MARKER] * 3
     lane = lanes.make()
     lane.open({ZERO: START})
     lanes.until(lambda: lane.state()[ZERO].acknowledged >= 9)

@@ -7,21 +7,15 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from datetime import timedelta
 from types import FrameType
 from typing import Any
 
-from kio.schema.errors import ErrorCode
-from kio.schema.init_producer_id.v4 import InitProducerIdResponse
-from kio.schema.types import ProducerId
-from kio.static.primitive import i16, i32Timedelta
 from support.fake_broker import Serve
-from support.fake_source import FakeSource
-from support.fake_target import FakeTarget
 from support.patience import WITHIN_S
 from support.stored import content, log_batch
+from support.wire_kafka import TOPIC, wire_cluster
 
-from headrace.api import ClusterAccess, ClusterSpec, TopicPartition
+from headrace.api import TopicPartition
 from headrace.api.flow import BatchVerification
 from headrace.assign import TaskId
 from headrace.datapath import BatchMover, CopiedCounts, CopyFrom
@@ -35,8 +29,6 @@ WARM_UP = 4
 TRIES = 3
 """Maximum number of counts. On a busy machine responses arrive in small portions, so requests have
 few batches. More calls in the code would be in each count."""
-TOPIC = "orders"
-INIT_PRODUCER_ID = 22
 
 
 PER_PIECE = (
@@ -52,27 +44,17 @@ PER_PIECE = (
 the interpreter with the copy, and their number differs from run to run."""
 
 
-def identity(_: Any) -> InitProducerIdResponse:
-    return InitProducerIdResponse(
-        throttle_time=i32Timedelta.parse(timedelta()),
-        error_code=ErrorCode.none,
-        producer_id=ProducerId(77),
-        producer_epoch=i16(3),
-    )
-
-
 def test_copying_a_batch_takes_less_than_three_calls(serve: Serve) -> None:
     """Requests that are sent once a second, and the pieces of responses, are not counted."""
-    source, target = FakeSource(serve, PARTITIONS), FakeTarget(serve, PARTITIONS)
+    source, target = (
+        wire_cluster(serve, "east", PARTITIONS),
+        wire_cluster(serve, "west", PARTITIONS),
+    )
     content = batches()
-    source.store(content[:WARM_UP], WARM_UP * RECORDS)
-    for broker in target.brokers.values():
-        broker.script[INIT_PRODUCER_ID] = identity
-    servers = ",".join(f"127.0.0.1:{one.port}" for one in target.brokers.values())
-    west = ClusterAccess(ClusterSpec(alias="west", bootstrap_servers=servers))
+    source.store(content[:WARM_UP], range(PARTITIONS))
     mover = BatchMover(
         source.access,
-        west,
+        target.access,
         lambda topic: topic,
         verification=lambda: BatchVerification.DISABLED,
         settings=LaneSettings(epoch_interval_s=3600.0),
@@ -92,7 +74,7 @@ def test_copying_a_batch_takes_less_than_three_calls(serve: Serve) -> None:
         copy(WARM_UP * RECORDS)
         for last in range(WARM_UP + BATCHES, WARM_UP + TRIES * BATCHES + 1, BATCHES):
             with counted() as calls:
-                source.store(content[last - BATCHES : last], last * RECORDS)
+                source.store(content[last - BATCHES : last], range(PARTITIONS))
                 copy(last * RECORDS)
             for name in PER_PIECE:
                 del calls[name]

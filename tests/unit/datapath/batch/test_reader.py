@@ -1,41 +1,138 @@
 """Reading a source whose brokers, leaders, topics and logs change."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 from uuid import UUID
 
 import pytest
 from kio.schema.errors import ErrorCode
 from support.fake_broker import Serve
-from support.fake_source import FETCH, FakeSource, Reading
+from support.fake_kafka import MARKER
 from support.patience import WITHIN_S
+from support.wire_kafka import FETCH, TOPIC, WireCluster, wire_cluster
 
-from headrace.datapath import OffsetGone
-from headrace.datapath.chunk import MIN_BYTES, Memory
-from headrace.errors import Fatal, Retriable
-from headrace.kafka.wire import ConnectionSettings, EventLoop
+from headrace.api import TopicPartition
+from headrace.datapath import OffsetGone, TokenBucket
+from headrace.datapath.chunk import MIN_BYTES, HeldResponse, Memory
+from headrace.datapath.fetch import Reader
+from headrace.datapath.locate import SourcePartition
+from headrace.errors import Fatal, HeadraceError, Retriable
+from headrace.kafka.wire import ConnectionSettings, EventLoop, split_batches
+
+
+class Reading:
+    """A reader of a cluster in memory, and its batches."""
+
+    def __init__(
+        self,
+        loop: EventLoop,
+        source: WireCluster,
+        rack: str = "",
+        settings: ConnectionSettings | None = None,
+        memory: Memory | None = None,
+    ) -> None:
+        self.loop, self.source = loop, source
+        self.batches: dict[int, list[tuple[int, int]]] = {}
+        """First and last offset of each batch taken, by partition."""
+        self.aborted: list[tuple[int, int]] = []
+        self.ends: dict[int, int] = {}
+        self.problems: dict[int, HeadraceError] = {}
+        self.said: list[str] = []
+        self.damage: list[str] = []
+        """Reasons why answers were requested again."""
+        self.unread: set[int] = set()
+        """Partitions that are not to be read."""
+        self.memory = memory or Memory()
+        self.held: list[HeldResponse] | None = None
+        """Responses whose memory is not released, if they are to be kept."""
+        self.cluster = source.client(loop, settings)
+        self.reader = Reader(self.cluster, self.memory, self, TokenBucket(), rack)
+
+    def open(self, partition: int = 0, offset: int = 0, leader_epoch: int = -1) -> None:
+        """Read from there on."""
+        self.reader.open(TopicPartition(TOPIC, partition), offset, leader_epoch)
+
+    def until(self, condition: Callable[[], object]) -> None:
+        """Run the loop."""
+        deadline_s = self.loop.now_s() + WITHIN_S
+        while not condition():
+            assert self.loop.now_s() < deadline_s, (self.batches, self.problems, self.said)
+            self.loop.run_once(0.2)
+
+    def close(self) -> None:
+        """Close the reader and its connections."""
+        self.reader.close()
+        self.cluster.close()
+
+    # Callbacks of the reader.
+
+    def ready(self) -> bool:
+        return True
+
+    def readable(self, ats: Iterable[TopicPartition]) -> set[TopicPartition]:
+        unread = self.unread | self.problems.keys()
+        return {at for at in ats if at.partition not in unread}
+
+    def held_back(self, at: TopicPartition) -> bool:
+        return False
+
+    def stuck(self) -> bool:
+        return False
+
+    def saw_end(self, at: TopicPartition, end: int) -> None:
+        self.ends[at.partition] = end
+
+    def take(
+        self,
+        source: SourcePartition,
+        records: memoryview,
+        aborted: Sequence[tuple[int, int]],
+        held: HeldResponse,
+    ) -> None:
+        if source.at.partition in self.unread:
+            return
+        self.aborted += aborted
+        for batch in split_batches(records).batches:
+            taken = self.batches.setdefault(source.at.partition, [])
+            taken.append((batch.base_offset, batch.last_offset))
+            source.advance(batch.last_offset + 1, batch.leader_epoch)
+        if self.held is not None:
+            held.use()
+            self.held.append(held)
+
+    def taken(self) -> None:
+        pass
+
+    def problem(self, at: TopicPartition, error: HeadraceError) -> None:
+        self.problems[at.partition] = error
+
+    def damaged(self, at: TopicPartition, why: str) -> None:
+        self.damage.append(why)
+
+    def away(self, error: HeadraceError) -> None:
+        self.said.append(str(error))
 
 
 @pytest.fixture
-def source(serve: Serve) -> FakeSource:
-    return FakeSource(serve, partitions=3)
+def source(serve: Serve) -> WireCluster:
+    return wire_cluster(serve, "east", partitions=3)
 
 
 @pytest.fixture
-def reading(loop: EventLoop, source: FakeSource) -> Iterator[Reading]:
+def reading(loop: EventLoop, source: WireCluster) -> Iterator[Reading]:
     reading = Reading(loop, source, rack="here")
     yield reading
     reading.close()
 
 
 @pytest.fixture
-def old_source(serve: Serve) -> FakeSource:
+def old_source(serve: Serve) -> WireCluster:
     """Return brokers of Kafka 2.4."""
-    return FakeSource(serve, partitions=3, kafka_2_4=True)
+    return wire_cluster(serve, "east", partitions=3, kafka_2_4=True)
 
 
 @pytest.fixture
-def old_reading(loop: EventLoop, old_source: FakeSource) -> Iterator[Reading]:
+def old_reading(loop: EventLoop, old_source: WireCluster) -> Iterator[Reading]:
     reading = Reading(loop, old_source)
     yield reading
     reading.close()
@@ -47,7 +144,7 @@ def asked(message: Any) -> dict[int, int]:
 
 
 def test_batches_come_in_order_and_a_session_names_what_has_changed(
-    reading: Reading, source: FakeSource
+    reading: Reading, source: WireCluster
 ) -> None:
     for partition in range(3):
         reading.open(partition)
@@ -65,7 +162,7 @@ def test_batches_come_in_order_and_a_session_names_what_has_changed(
     assert reading.ends == {0: 3, 2: 1}
 
 
-def test_aborted_transactions_are_handed_on(reading: Reading, source: FakeSource) -> None:
+def test_aborted_transactions_are_handed_on(reading: Reading, source: WireCluster) -> None:
     source.logs[0].aborted = [(5, 0)]
     source.append(b"a", producer_id=5, attributes=0x10)
     reading.open()
@@ -76,10 +173,10 @@ def test_aborted_transactions_are_handed_on(reading: Reading, source: FakeSource
 
 
 def test_answer_to_a_read_of_uncommitted_records_is_requested_again(
-    reading: Reading, source: FakeSource
+    reading: Reading, source: WireCluster
 ) -> None:
     source.logs[0].aborted = [(5, 0)]
-    source.logs[0].uncommitted = 1
+    source.answers[0].uncommitted = 1
     source.append(b"a", producer_id=5, attributes=0x10)
     reading.open()
 
@@ -90,9 +187,9 @@ def test_answer_to_a_read_of_uncommitted_records_is_requested_again(
 
 
 def test_source_that_lists_no_aborted_transactions_is_read(
-    reading: Reading, source: FakeSource
+    reading: Reading, source: WireCluster
 ) -> None:
-    source.logs[0].uncommitted = 3
+    source.answers[0].uncommitted = 3
     source.append(b"a")
     reading.open()
     reading.until(lambda: reading.batches)
@@ -103,7 +200,7 @@ def test_source_that_lists_no_aborted_transactions_is_read(
     assert len(reading.damage) == 1
 
 
-def test_a_lost_session_is_opened_again(reading: Reading, source: FakeSource) -> None:
+def test_a_lost_session_is_opened_again(reading: Reading, source: WireCluster) -> None:
     reading.open()
     source.append(b"a")
     reading.until(lambda: reading.batches)
@@ -115,7 +212,7 @@ def test_a_lost_session_is_opened_again(reading: Reading, source: FakeSource) ->
 
 
 def test_what_is_not_to_be_read_is_left_out_and_comes_back(
-    reading: Reading, source: FakeSource
+    reading: Reading, source: WireCluster
 ) -> None:
     for partition in range(2):
         reading.open(partition)
@@ -132,7 +229,7 @@ def test_what_is_not_to_be_read_is_left_out_and_comes_back(
     reading.until(lambda: reading.batches[0] == [(0, 0), (1, 1)])
 
 
-def test_a_moved_leader_is_found(reading: Reading, source: FakeSource) -> None:
+def test_a_moved_leader_is_found(reading: Reading, source: WireCluster) -> None:
     source.append(b"a")
     reading.open()
     reading.until(lambda: reading.batches)
@@ -146,7 +243,7 @@ def test_a_moved_leader_is_found(reading: Reading, source: FakeSource) -> None:
 
 
 def test_a_broker_that_is_away_is_reported_and_waited_for(
-    reading: Reading, source: FakeSource
+    reading: Reading, source: WireCluster
 ) -> None:
     source.append(b"a")
     reading.open()
@@ -160,8 +257,8 @@ def test_a_broker_that_is_away_is_reported_and_waited_for(
     assert reading.problems == {}
 
 
-def test_an_offset_that_is_gone_is_a_problem(reading: Reading, source: FakeSource) -> None:
-    source.logs[0].start = source.logs[0].next = 50
+def test_an_offset_that_is_gone_is_a_problem(reading: Reading, source: WireCluster) -> None:
+    source.logs[0].start = 50
     reading.open(offset=7)
 
     reading.until(lambda: reading.problems)
@@ -173,9 +270,9 @@ def test_an_offset_that_is_gone_is_a_problem(reading: Reading, source: FakeSourc
 
 
 def test_an_offset_that_is_there_is_read_without_its_epoch(
-    reading: Reading, source: FakeSource
+    reading: Reading, source: WireCluster
 ) -> None:
-    source.logs[0].error = lambda _, asked: (
+    source.answers[0].error = lambda _, asked: (
         ErrorCode.offset_out_of_range if asked.last_fetched_epoch >= 0 else ErrorCode.none
     )
     source.append(b"a")
@@ -186,9 +283,9 @@ def test_an_offset_that_is_there_is_read_without_its_epoch(
     assert reading.problems == {}
 
 
-def test_a_log_that_was_truncated_is_a_problem(reading: Reading, source: FakeSource) -> None:
-    source.logs[0].diverging = (3, 5)
-    source.logs[0].next = 9
+def test_a_log_that_was_truncated_is_a_problem(reading: Reading, source: WireCluster) -> None:
+    source.answers[0].diverging = [(3, 5)] * 9
+    source.logs[0].entries = [MARKER] * 9
     reading.open(offset=8, leader_epoch=4)
 
     reading.until(lambda: reading.problems)
@@ -198,7 +295,7 @@ def test_a_log_that_was_truncated_is_a_problem(reading: Reading, source: FakeSou
     assert (gone.offset, gone.diverged_at) == (8, 5)
 
 
-def test_old_brokers_are_read_by_topic_names(old_reading: Reading, old_source: FakeSource) -> None:
+def test_old_brokers_are_read_by_topic_names(old_reading: Reading, old_source: WireCluster) -> None:
     for partition in range(3):
         old_reading.open(partition)
     old_source.append(b"a", b"b")
@@ -213,7 +310,7 @@ def test_old_brokers_are_read_by_topic_names(old_reading: Reading, old_source: F
 
 
 def test_a_log_of_an_old_broker_is_compared_after_each_election(
-    old_reading: Reading, old_source: FakeSource
+    old_reading: Reading, old_source: WireCluster
 ) -> None:
     old_source.append(b"a", b"b")
     old_reading.open(leader_epoch=3)
@@ -231,10 +328,10 @@ def test_a_log_of_an_old_broker_is_compared_after_each_election(
 
 @pytest.mark.parametrize("epoch_end", [(3, 5), (4, 5)])
 def test_a_truncated_log_of_an_old_broker_is_a_problem(
-    old_reading: Reading, old_source: FakeSource, epoch_end: tuple[int, int]
+    old_reading: Reading, old_source: WireCluster, epoch_end: tuple[int, int]
 ) -> None:
-    old_source.logs[0].next = 9
-    old_source.logs[0].epoch_end = epoch_end
+    old_source.logs[0].entries = [MARKER] * 9
+    old_source.answers[0].epoch_end = epoch_end
     old_reading.open(offset=8, leader_epoch=4)
 
     old_reading.until(lambda: old_reading.problems)
@@ -247,11 +344,11 @@ def test_a_truncated_log_of_an_old_broker_is_a_problem(
 
 
 def test_an_old_broker_that_knows_no_such_epoch_is_asked_for_its_offsets(
-    old_reading: Reading, old_source: FakeSource
+    old_reading: Reading, old_source: WireCluster
 ) -> None:
     old_source.append(b"a", b"b")
-    for log in old_source.logs.values():
-        log.epoch_end = (-1, -1)
+    for answers in old_source.answers.values():
+        answers.epoch_end = (-1, -1)
     old_reading.open(offset=1, leader_epoch=2)
     old_reading.open(1, offset=7, leader_epoch=2)
 
@@ -261,12 +358,12 @@ def test_an_old_broker_that_knows_no_such_epoch_is_asked_for_its_offsets(
     assert "offset 7 does not exist" in str(old_reading.problems[1])
 
 
-def test_a_topic_that_was_created_again_is_a_problem(reading: Reading, source: FakeSource) -> None:
+def test_a_topic_that_was_created_again_is_a_problem(reading: Reading, source: WireCluster) -> None:
     source.append(b"a")
     reading.open()
     reading.until(lambda: reading.batches)
     source.topic_id = UUID(int=8)
-    source.logs[0].error = lambda _, asked: ErrorCode.unknown_topic_id
+    source.answers[0].error = lambda _, asked: ErrorCode.unknown_topic_id
 
     source.append(b"b")
     source.brokers[1].drop()  # the request in flight names the old id
@@ -277,9 +374,9 @@ def test_a_topic_that_was_created_again_is_a_problem(reading: Reading, source: F
 
 
 def test_a_missing_right_is_a_problem_of_its_partition(
-    reading: Reading, source: FakeSource
+    reading: Reading, source: WireCluster
 ) -> None:
-    source.logs[0].error = lambda *_: ErrorCode.topic_authorization_failed
+    source.answers[0].error = lambda *_: ErrorCode.topic_authorization_failed
     source.append(b"x", partition=1)
     for partition in range(2):
         reading.open(partition)
@@ -291,7 +388,7 @@ def test_a_missing_right_is_a_problem_of_its_partition(
 
 
 def test_a_damaged_log_is_a_problem_with_partition_and_offset(
-    reading: Reading, source: FakeSource
+    reading: Reading, source: WireCluster
 ) -> None:
     source.append(b"a")
     damaged = bytearray(source.logs[0].batches[0])
@@ -308,12 +405,12 @@ def test_a_damaged_log_is_a_problem_with_partition_and_offset(
 
 
 def test_a_broker_that_sends_garbage_once_is_asked_again(
-    reading: Reading, source: FakeSource
+    reading: Reading, source: WireCluster
 ) -> None:
     source.append(b"a")
     damaged = bytearray(source.logs[0].batches[0])
     damaged[16] = 9  # a format that does not exist
-    source.logs[0].garbage = [bytes(damaged)] * 2
+    source.answers[0].garbage = [bytes(damaged)] * 2
     reading.open()
 
     reading.until(lambda: reading.batches)
@@ -322,7 +419,7 @@ def test_a_broker_that_sends_garbage_once_is_asked_again(
 
 
 def test_a_batch_that_does_not_fit_is_asked_for_with_its_size(
-    reading: Reading, source: FakeSource
+    reading: Reading, source: WireCluster
 ) -> None:
     source.append(b"x" * (3 << 20))
     reading.open()
@@ -340,18 +437,18 @@ def test_a_batch_that_does_not_fit_is_asked_for_with_its_size(
 
 
 def test_a_follower_in_our_rack_is_read_until_it_fails(
-    reading: Reading, source: FakeSource
+    reading: Reading, source: WireCluster
 ) -> None:
-    source.logs[0].preferred = 2
+    source.answers[0].preferred = 2
     source.append(b"a")
     reading.open()
     reading.until(lambda: reading.batches)
     assert source.fetches[-1][0] == 2
     assert source.fetches[-1][1].rack_id == "here"
-    source.logs[0].error = lambda node, _: (
+    source.answers[0].error = lambda node, _: (
         ErrorCode.offset_out_of_range if node == 2 else ErrorCode.none
     )
-    source.logs[0].preferred = -1
+    source.answers[0].preferred = -1
     source.append(b"b")
 
     reading.until(lambda: reading.batches[0] == [(0, 0), (1, 1)])
@@ -361,7 +458,7 @@ def test_a_follower_in_our_rack_is_read_until_it_fails(
 
 
 def test_what_was_not_readable_is_fetched_once_the_target_has_taken_something(
-    reading: Reading, source: FakeSource
+    reading: Reading, source: WireCluster
 ) -> None:
     source.append(b"a")
     reading.unread = {0}
@@ -375,7 +472,7 @@ def test_what_was_not_readable_is_fetched_once_the_target_has_taken_something(
 
 
 def test_a_request_asks_for_much_only_while_there_is_more_than_the_last_one_brought(
-    reading: Reading, source: FakeSource
+    reading: Reading, source: WireCluster
 ) -> None:
     source.append(b"a")
     reading.open()
@@ -386,7 +483,7 @@ def test_a_request_asks_for_much_only_while_there_is_more_than_the_last_one_brou
 
 
 def test_what_requests_under_way_may_bring_is_not_asked_for_again(
-    loop: EventLoop, source: FakeSource
+    loop: EventLoop, source: WireCluster
 ) -> None:
     patient, memory = ConnectionSettings(fetch_wait_ms=1000 * int(WITHIN_S)), Memory(5 << 20)
     reading = Reading(loop, source, settings=patient, memory=memory)
@@ -402,7 +499,9 @@ def test_what_requests_under_way_may_bring_is_not_asked_for_again(
     reading.until(lambda: not memory.asked_bytes)
 
 
-def test_fetches_have_the_sizes_and_waits_that_are_set(loop: EventLoop, source: FakeSource) -> None:
+def test_fetches_have_the_sizes_and_waits_that_are_set(
+    loop: EventLoop, source: WireCluster
+) -> None:
     settings = ConnectionSettings(
         fetch_wait_ms=70, fetch_min_bytes=10, fetch_max_bytes=200_000, partition_bytes=5_000
     )
@@ -417,7 +516,7 @@ def test_fetches_have_the_sizes_and_waits_that_are_set(loop: EventLoop, source: 
     reading.close()
 
 
-def test_nothing_more_is_fetched_than_memory_is_for(loop: EventLoop, source: FakeSource) -> None:
+def test_nothing_more_is_fetched_than_memory_is_for(loop: EventLoop, source: WireCluster) -> None:
     reading = Reading(loop, source, memory=Memory(1000))
     reading.held = []
     source.append(b"x" * 2000)
@@ -437,10 +536,10 @@ def test_nothing_more_is_fetched_than_memory_is_for(loop: EventLoop, source: Fak
 
 
 def test_a_divergence_that_one_answer_reports_is_no_loss(
-    reading: Reading, source: FakeSource
+    reading: Reading, source: WireCluster
 ) -> None:
     source.append(b"a", b"b")
-    source.logs[0].diverging_once = (3, 1)
+    source.answers[0].diverging = [(3, 1)]
     reading.open(offset=0, leader_epoch=4)
 
     reading.until(lambda: reading.batches)
@@ -450,7 +549,7 @@ def test_a_divergence_that_one_answer_reports_is_no_loss(
 
 
 def test_an_answer_that_names_a_partition_twice_is_not_used(
-    reading: Reading, source: FakeSource
+    reading: Reading, source: WireCluster
 ) -> None:
     """In the second part, one bit of the number of partition 1 was flipped."""
     source.append(b"a")
@@ -467,13 +566,13 @@ def test_an_answer_that_names_a_partition_twice_is_not_used(
 
 
 def test_a_request_that_was_damaged_is_sent_again_in_the_session(
-    reading: Reading, source: FakeSource
+    reading: Reading, source: WireCluster
 ) -> None:
     """Name the partition again: the broker's session may have another offset."""
     source.append(b"a")
     damaged = bytearray(source.logs[0].batches[0])
     damaged[16] = 9  # a format that does not exist
-    source.logs[0].garbage = [bytes(damaged)]
+    source.answers[0].garbage = [bytes(damaged)]
     reading.open()
 
     reading.until(lambda: reading.batches)
@@ -485,7 +584,7 @@ def test_a_request_that_was_damaged_is_sent_again_in_the_session(
 
 
 @pytest.fixture
-def impatient(loop: EventLoop, source: FakeSource) -> Iterator[Reading]:
+def impatient(loop: EventLoop, source: WireCluster) -> Iterator[Reading]:
     """Return a reading whose fetches expire after 0.25 s."""
     settings = ConnectionSettings(request_timeout_s=0.2, fetch_wait_ms=50)
     reading = Reading(loop, source, settings=settings)
@@ -494,7 +593,7 @@ def impatient(loop: EventLoop, source: FakeSource) -> Iterator[Reading]:
 
 
 def test_a_partition_without_answers_delays_no_other_of_its_broker(
-    impatient: Reading, source: FakeSource
+    impatient: Reading, source: WireCluster
 ) -> None:
     for partition in range(3):
         impatient.open(partition)
@@ -513,7 +612,7 @@ def test_a_partition_without_answers_delays_no_other_of_its_broker(
 
 
 def test_partitions_that_are_answered_again_share_requests_again(
-    impatient: Reading, source: FakeSource
+    impatient: Reading, source: WireCluster
 ) -> None:
     for partition in range(3):
         impatient.open(partition)
@@ -525,7 +624,7 @@ def test_partitions_that_are_answered_again_share_requests_again(
 
 
 def test_a_partition_without_answers_is_known_until_it_is_answered(
-    impatient: Reading, source: FakeSource
+    impatient: Reading, source: WireCluster
 ) -> None:
     def silent() -> set[int]:
         return {at.partition for at in impatient.reader.silence.since_s}
@@ -540,7 +639,7 @@ def test_a_partition_without_answers_is_known_until_it_is_answered(
 
 
 def test_a_partition_that_is_not_to_be_read_is_not_silent(
-    impatient: Reading, source: FakeSource
+    impatient: Reading, source: WireCluster
 ) -> None:
     source.silent = {0}
     impatient.open(0)

@@ -1,7 +1,7 @@
 """Tail of a log under a quota. tests/unit/datapath/batch/test_damage.py has damaged answers."""
 
 from support.fake_broker import Serve
-from support.fake_source import FakeSource
+from support.wire_kafka import wire_cluster
 
 from headrace.api import TopicPartition
 from headrace.datapath.tail import Tail
@@ -12,10 +12,10 @@ from headrace.replication.reconcile import Record
 def test_tail_waits_longer_than_its_patience_while_a_quota_delays_it(
     loop: EventLoop, serve: Serve
 ) -> None:
-    source = FakeSource(serve)
+    source = wire_cluster(serve, "east")
     source.append(b"a")
     source.delays_s = [0.4, 0.4, 0.4]
-    cluster = source.cluster(loop)
+    cluster = source.client(loop)
     try:
         tail = Tail(cluster, TopicPartition("orders", 0), 0, patience_s=0.2)
         found = list(tail.of_source())

@@ -11,6 +11,7 @@ from kio.schema.errors import ErrorCode
 from kio.schema.list_offsets.v7 import response as offsets
 from kio.schema.types import TopicName
 from kio.static.primitive import i32, i64
+from support.appending import Appending
 from support.fake_broker import (
     ACCEPTED,
     END_TXN,
@@ -22,8 +23,8 @@ from support.fake_broker import (
     coordinated_by,
     metadata_of,
 )
-from support.fake_target import Appending, FakeTarget
 from support.patience import WITHIN_S
+from support.wire_kafka import WireCluster
 
 from headrace.api import ClusterAccess, ClusterSpec, TopicPartition
 from headrace.datapath import transactions
@@ -182,7 +183,7 @@ def test_a_marker_that_was_lost_is_for_a_take_over_to_make_good(
         scene.loop.wait(start(scene.transactions.visible({AT: 10})), WITHIN_S)
 
 
-def test_what_is_not_in_the_transaction_is_not_sent(loop: EventLoop, target: FakeTarget) -> None:
+def test_what_is_not_in_the_transaction_is_not_sent(loop: EventLoop, target: WireCluster) -> None:
     wanted: list[TopicPartition] = []
     appending = Appending(loop, target, request_admission=wanted.append)
     for _ in range(2):

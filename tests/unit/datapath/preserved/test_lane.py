@@ -8,7 +8,7 @@ import pytest
 from support.fake_broker import serving
 from support.fake_kafka import MARKER, FakeClock, FakeCluster, FakeLog, FakeRecord
 from support.patience import WITHIN_S
-from support.preserving_target import GONE, PreservingTarget
+from support.preserving_target import GONE, LATE, PreservingTarget
 from support.producer_state import ProducerState
 
 from headrace.api import TaskType, TopicPartition
@@ -204,11 +204,10 @@ def test_a_late_batch_in_the_place_of_the_first_one_is_noticed(lanes: Lanes) -> 
     lanes.fill("abcdeg", "abcde")
     lanes.open()
 
-    def comes_late() -> str:
+    def comes_late(*_: object) -> None:
         lanes.west.cluster.write(AT, _record("f"))
         state = lanes.west.producers[AT, lanes.data.producer_id] = ProducerState(0, 6)
         state.last_five.append((5, 1, 5))
-        return ""
 
     lanes.west.fault = comes_late
     [problem] = lanes.until(lanes.lane.problems)
@@ -226,11 +225,11 @@ def with_a_late_batch(lanes: Lanes) -> None:
     lanes.fill("abcde")
     lanes.open()
     lanes.until(lambda: lanes.acknowledged() == 5)
-    lanes.west.fault = lambda: "late"
+    lanes.west.fault = lambda *_: LATE
     lanes.east.cluster.append(AT.topic, b"f")
     lanes.until(lambda: lanes.west.late)
     lanes.lane.close()
-    lanes.west.fault = lambda: ""
+    lanes.west.fault = lambda *_: None
     del lanes.west.late[1:]
     lanes.east.cluster.logs[AT].entries[5] = GONE
     for value in (b"g", b"h"):
@@ -243,11 +242,10 @@ def test_what_an_earlier_owner_sent_is_refused_behind_the_first_marker(lanes: La
     with_a_late_batch(lanes)
     arrived: list[str] = []
 
-    def arrives() -> str:
+    def arrives(*_: object) -> None:
         if lanes.west.late:
             lanes.west.arrive(0)
             arrived.append(lanes.log)
-        return ""
 
     lanes.west.fault = arrives
     lanes.open()
@@ -296,11 +294,10 @@ def test_what_an_earlier_owner_sent_is_refused_behind_a_later_marker(lanes: Lane
     lanes.east.cluster.logs[AT].entries[6] = GONE
     arrived: list[str] = []
 
-    def arrives() -> str:
+    def arrives(*_: object) -> None:
         arrived.append(lanes.log)
         if len(arrived) == 2:
             lanes.arrive(b"g", 6)
-        return ""
 
     lanes.west.fault = arrives
     lanes.replace()

@@ -9,6 +9,7 @@ from support.fake_broker import serving
 from support.fake_kafka import MARKER, FakeClock, FakeCluster, FakeLog, FakeRecord
 from support.patience import WITHIN_S
 from support.preserving_target import PreservingTarget
+from support.wire_kafka import UNANSWERED
 
 from headrace.api import TopicPartition
 from headrace.datapath.lane import Filling
@@ -138,10 +139,10 @@ def test_a_target_that_takes_no_old_records_is_filled_with_new_ones(clusters: Cl
 @pytest.mark.parametrize("same", [False, True])
 @pytest.mark.usefixtures("filled_bit_by_bit")
 def test_padding_goes_on_after_a_failure(clusters: Clusters, same: bool) -> None:
-    answers = iter(["", "", "unanswered"])
+    answers = iter([None, UNANSWERED])
     clusters.start("abc", "")
     clusters.east.cluster.logs[AT].start = 40
-    clusters.target.fault = lambda: next(answers, "")
+    clusters.target.fault = lambda *_: next(answers, None)
     error = clusters.once_more()
     assert isinstance(error, Retriable)
     assert 0 < clusters.log.end < 40

@@ -12,10 +12,11 @@ from confluent_kafka import KafkaError
 from kio.schema.errors import ErrorCode
 from support.fake_broker import Serve, metadata_of
 from support.fake_kafka import FakeCluster, FakeKafka
-from support.wire_kafka import METADATA, PRODUCE, WireCluster
+from support.wire_kafka import LOST, METADATA, PRODUCE, REFUSED, UNANSWERED, Fault, WireCluster
 
 from headrace.kafka.clients import partition_of
 from headrace.kafka.record_producer import DeliveryReport, DeliveryReports, RecordProducer
+from headrace.kafka.wire import Batch
 
 WaitUntil = Callable[..., Any]
 TOPIC = "orders"
@@ -46,17 +47,17 @@ def brokers(serve: Serve) -> Brokers:
     return Brokers(serve)
 
 
-def faults(*of_each: str) -> Callable[[], str]:
+def faults(*of_each: Fault) -> Callable[[int, Batch], Fault]:
     """Return the faults of consecutive batches. Later ones have none."""
     left = list(of_each)
-    return lambda: left.pop(0) if left else ""
+    return lambda *_: left.pop(0) if left else None
 
 
-@pytest.mark.parametrize("fault", ["lost", "unanswered", "refused"])
+@pytest.mark.parametrize("fault", [LOST, UNANSWERED, REFUSED])
 def test_records_arrive_once_and_in_order_whatever_happens_to_their_batch(
-    brokers: Brokers, fault: str
+    brokers: Brokers, fault: Fault
 ) -> None:
-    brokers.wire.fault = faults("", fault, "", fault, fault)
+    brokers.wire.fault = faults(None, fault, None, fault, fault)
     producer = brokers.producer()
     for number in range(40):
         producer.produce(TOPIC, b"%d" % number, b"key", 0, on_delivery=brokers.note)
