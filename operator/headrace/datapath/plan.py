@@ -127,7 +127,7 @@ class Passing:
         """
         ledger = partition.ledger
         for ones in map(_alone, found) if singly else self._together(found):
-            as_one = len(ones) > 1 and self._pass_as_one(ledger, ones, changes)
+            as_one = len(ones) > 1 and self._pass_as_one(partition, ones, changes)
             for one in () if as_one else ones:
                 if isinstance(one, Run):
                     self._send(ledger, one.outgoing)
@@ -162,22 +162,22 @@ class Passing:
             if rest := ones[alone:]:
                 yield rest
 
-    def _pass_as_one(self, ledger: Ledger, ones: Sequence[Found], changes: TopicChanges) -> bool:
+    def _pass_as_one(
+        self, partition: OpenPartition, ones: Sequence[Found], changes: TopicChanges
+    ) -> bool:
         """Copy small batches as one. Return False, without copying, if one of them is damaged."""
         batches = [one.batch for one in ones if not isinstance(one, Span)]
         try:
             made = rebuilt(
                 batches,
-                start=ledger.position,
+                start=partition.ledger.position,
                 release=_nothing,
                 most_bytes=_TOGETHER_BYTES,
                 changes=changes,
             )
         except (CorruptBatch, UnreadableBatch):
             return False
-        self._send_rebuilt(ledger, made)
-        ledger.passed(batches[-1].last_offset + 1, batches[-1].leader_epoch)
-        self._count_rebuilt(batches, Why.SMALL)
+        self._send_rebuilt(partition, batches, made, Why.SMALL)
         return True
 
     def _pass(
@@ -186,12 +186,11 @@ class Passing:
         ledger, suspects = partition.ledger, partition.suspects
         batch, position = one.batch, ledger.position
         next_offset = batch.last_offset + 1
-        epoch = batch.leader_epoch if batch.magic == 2 else -1
         why = one.why
         if why is None and not changes.nothing:
             why = _why(batch, changes)
         if one.passage is Passage.SKIP:
-            ledger.passed(next_offset, epoch)
+            ledger.passed(next_offset, _epoch(batch))
         elif suspects is not None and suspects.concerns(position, next_offset):
             few = suspects.together
             made = rebuilt(
@@ -202,9 +201,9 @@ class Passing:
                 suspects.remember(stored_records(batch))
             self._state.copied.filtered += made.left_out
             if not suspects.waiting:
-                ledger.passed(next_offset, epoch)
+                ledger.passed(next_offset, _epoch(batch))
             self.send_suspects(partition)
-            self._count_rebuilt([batch], Why.REFUSED)
+            self._state.copied.rebuild(1, stored_bytes([batch]), Why.REFUSED)
         elif why is None:
             response.use()
             self._send(ledger, Outgoing(batch, next_offset, response.release))
@@ -212,16 +211,21 @@ class Passing:
             self._state.copied.bytes_copied += len(batch.data)
         else:
             made = rebuilt([batch], start=position, release=_nothing, changes=changes)
-            self._send_rebuilt(ledger, made)
-            ledger.passed(next_offset, epoch)
-            self._count_rebuilt([batch], why)
+            self._send_rebuilt(partition, [batch], made, why)
 
-    def _send_rebuilt(self, ledger: Ledger, made: Rebuilt) -> None:
+    def _send_rebuilt(
+        self, partition: OpenPartition, batches: Sequence[Batch], made: Rebuilt, why: Why
+    ) -> None:
+        """Send what was made of ``batches``, and pass the records that were left out.
+
+        Pass nothing if the append fails at once: the batches are read again.
+        """
         for outgoing in made.outgoing:
-            self._send(ledger, outgoing)
+            self._send(partition.ledger, outgoing)
+            if partition.state is CopyState.STOPPED:
+                return
+        partition.ledger.passed(batches[-1].last_offset + 1, _epoch(batches[-1]))
         self._state.copied.filtered += made.left_out
-
-    def _count_rebuilt(self, batches: Sequence[Batch], why: Why) -> None:
         self._state.copied.rebuild(len(batches), stored_bytes(batches), why)
 
     def _send(self, ledger: Ledger, outgoing: Outgoing | Span) -> None:
@@ -248,6 +252,10 @@ def _stopped(partition: OpenPartition) -> bool:
 
 def _alone(one: Found) -> Sequence[Found]:
     return (one,)
+
+
+def _epoch(batch: Batch) -> int:
+    return batch.leader_epoch if batch.magic == 2 else -1
 
 
 def _why(batch: Batch, changes: TopicChanges) -> Why | None:

@@ -106,12 +106,12 @@ class Preserving:
         for operation in operations:
             if isinstance(operation, Append) and not operation.rebuilt:
                 response.use()
-            self._write(partition.ledger, operation)
+            self._write(partition, operation)
             if partition.state is CopyState.STOPPED:
                 return
 
-    def _write(self, ledger: Ledger, operation: Operation) -> None:
-        state = self._state
+    def _write(self, partition: OpenPartition, operation: Operation) -> None:
+        state, ledger = self._state, partition.ledger
         if not ledger.in_flight:
             state.waiting_since_s[ledger.at] = self._parts.loop.now_s()
         if isinstance(operation, Append):
@@ -125,6 +125,8 @@ class Preserving:
         for piece in operation.pieces(BATCH_RECORDS if filled else marked_offsets):
             ledger.skipping(piece.next)
             self._give(ledger, piece)
+            if partition.state is CopyState.STOPPED:
+                return
 
     def _give(self, ledger: Ledger, operation: Operation) -> None:
         assert self._writer is not None

@@ -429,15 +429,9 @@ def test_a_target_that_ends_below_what_it_has_acknowledged_has_lost_records(
     assert lane.state()[ZERO].target_seen is None
 
 
-@pytest.mark.parametrize("attributes", [0, 0x30], ids=["data", "marker"])
-def test_what_follows_a_batch_that_fails_at_once_does_not_count(
-    lanes: Lanes,
-    source: WireCluster,
-    target: WireCluster,
-    monkeypatch: pytest.MonkeyPatch,
-    attributes: int,
-) -> None:
-    """This happens if a certificate no longer exists when a connection is opened again."""
+@pytest.fixture
+def append_fails_at_once(target: WireCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fail each append, as without the certificate when a connection is opened again."""
     refresh = ClusterClient.refresh
 
     async def without_certificate(
@@ -449,6 +443,13 @@ def test_what_follows_a_batch_that_fails_at_once_does_not_count(
 
     monkeypatch.setattr(ClusterClient, "refresh", without_certificate)
     target.led[0] = (-1, 4)
+
+
+@pytest.mark.parametrize("attributes", [0, 0x30], ids=["data", "marker"])
+@pytest.mark.usefixtures("either_way", "append_fails_at_once")
+def test_what_follows_a_batch_that_fails_at_once_does_not_count(
+    lanes: Lanes, source: WireCluster, attributes: int
+) -> None:
     source.append(b"a")
     source.append(b"b", attributes=attributes)
     lane = lanes.make()
@@ -457,6 +458,21 @@ def test_what_follows_a_batch_that_fails_at_once_does_not_count(
     lanes.until(lane.problems)
 
     assert (lane.state()[ZERO].acknowledged, lane.in_flight) == (0, 0)
+
+
+@pytest.mark.parametrize("start", [0, 2], ids=["joined", "starts inside a batch"])
+@pytest.mark.usefixtures("without_helper", "append_fails_at_once")
+def test_rebuilt_batches_that_fail_at_once_do_not_count(
+    lanes: Lanes, source: WireCluster, start: int
+) -> None:
+    for _ in range(6):
+        source.append(*[b"x" * 3_900] * 4)  # joined, they are more than one batch
+    lane = lanes.make()
+    lane.open({ZERO: CopyFrom(start, -1)})
+
+    lanes.until(lane.problems)
+
+    assert (lane.state()[ZERO].acknowledged, lane.in_flight) == (start, 0)
 
 
 def test_records_of_another_writer_are_counted(
