@@ -45,7 +45,7 @@ def test_each_record_is_appended_once_and_in_order(
             target.led[partition] = (3 - leader, epoch + 1)
         found = pending.pop(0) if pending else None
         # A single record cannot be split, and a batch that is already appended is not too large.
-        known = target.producers.get((TopicPartition(TOPIC, partition), IDENTITY.producer_id))
+        known = target.producer_states.get((TopicPartition(TOPIC, partition), IDENTITY.producer_id))
         appended = [one[:2] for one in known.last_five] if known else []
         fits = batch.record_count == 1 or (batch.base_sequence, batch.record_count) in appended
         return None if found == TOO_LARGE and fits else found

@@ -39,7 +39,7 @@ class Schedule:
             self._source = WireCluster(serve, scene.source, TOPIC, 2)
             self._target = WireCluster(serve, scene.target, COPY, 2)
             self._fencing = WireFencing(self._source, self._target)
-            self._source.largest_answer = 1_000
+            self._source.partition_bytes = 1_000
             self._target.fault = lambda *_: self._random.choice(FAULTS)
             try:
                 self._scene.task.activate()

@@ -10,9 +10,9 @@ from collections.abc import Callable
 from itertools import count
 
 import pytest
-from support.fake_kafka import MARKER
+from support.fake_kafka import GONE, MARKER
 from support.preserved_scenes import PARTITIONS, PreservedScenes, preserved_scenes
-from support.preserving_target import GONE, LATE
+from support.preserving_target import LATE
 from support.source_tasks import TOPIC
 from support.wire_kafka import LOST, REFUSED, UNANSWERED
 

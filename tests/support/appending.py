@@ -1,4 +1,4 @@
-"""An appender to a cluster in memory, with its reports."""
+"""An appender to a cluster in memory, and its reports."""
 
 from collections.abc import Callable
 
@@ -17,7 +17,7 @@ IDENTITY = ProducerIdentity(77, 3)
 
 
 class Appending:
-    """An appender, and what it reported."""
+    """An appender and its reports."""
 
     def __init__(
         self,
@@ -32,6 +32,7 @@ class Appending:
         to ``Appender``.
         """
         self.loop, self.target = loop, target
+        target.epochs[IDENTITY.producer_id].add(IDENTITY.epoch)
         self.acknowledged: dict[int, list[tuple[int, int, int]]] = {}
         """First and next source offset, and target offset, by partition."""
         self.failed: dict[int, HeadraceError] = {}
@@ -42,7 +43,6 @@ class Appending:
         self.next_offsets = dict.fromkeys(target.logs, 1000)
         """Source offset of the next batch, by partition."""
         self.leaders = leaders or Leaders(target.client(loop))
-        self.cluster = self.leaders.cluster
         self.appender = Appender(
             loop,
             self.leaders,
@@ -68,13 +68,13 @@ class Appending:
         self.appender.append(TopicPartition(self.target.topic, partition), outgoing)
 
     def become_known(self, partition: int = 0) -> None:
-        """Append a batch: until then, one at a time is sent."""
+        """Append a first batch. Until it is acknowledged, only one batch is in flight."""
         self.add(b"first", partition=partition)
         self.until_done()
         self.target.sent.clear()
 
     def until(self, condition: Callable[[], bool]) -> None:
-        """Run the loop."""
+        """Run the loop until the condition is true."""
         deadline_s = self.loop.now_s() + WITHIN_S
         self.appender.flush()
         while not condition():
@@ -94,7 +94,7 @@ class Appending:
         """Close the appender and its connections."""
         self.appender.close()
         self.leaders.close()
-        self.cluster.close()
+        self.leaders.cluster.close()
 
     def _acknowledge(self, at: TopicPartition, outgoing: Outgoing, base_offset: int) -> None:
         reported = (outgoing.first_offset, outgoing.next_offset, base_offset)

@@ -210,7 +210,10 @@ class FakeBroker:
             with self.came:
                 self.seen.append(request)
                 self.came.notify_all()
-        answer = self.script[request.api_key](request)
+        try:
+            answer = self.script[request.api_key](request)
+        except ValueError as error:  # not one of a connection that ends
+            raise AssertionError(f"the script cannot answer {request.message}") from error
         if isinstance(answer, Silence):
             return True
         if isinstance(answer, Raw):

@@ -7,7 +7,7 @@ sent, and in what order and with what outcome they are reported. A real broker c
 import threading
 import zlib
 from bisect import bisect_right
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count
@@ -70,6 +70,8 @@ class FakeRecord(NamedTuple):
 
 MARKER = None
 """An offset that holds no record: a transaction's marker, or what compaction removed."""
+GONE = FakeRecord(None, None, -7)
+"""A record that compaction removed; its offset is not sent."""
 
 
 @dataclass
@@ -84,7 +86,7 @@ class FakeLog:
     unreadable_at: int | None = None
     """Offset at which clients stop reading without an error."""
     batches: dict[int, bytes] = field(default_factory=dict)
-    """Batches by first offset, in which records were stored; brokers on sockets send them so."""
+    """Stored batches by first offset. ``WireCluster`` sends them unchanged."""
     aborted: list[tuple[int, int]] = field(default_factory=list)
     """Aborted transactions: producer id and first offset."""
 
@@ -105,19 +107,23 @@ class FakeLog:
     def at(self, offset: int) -> FakeRecord | None:
         return self.entries[offset - self.start]
 
-    def store(self, base_offset: int, batch: bytes, records: Sequence[FakeRecord]) -> None:
-        """Append a batch. Offsets below it that the log does not have yet hold no record."""
+    def store(self, base_offset: int, batch: bytes, entries: Sequence[FakeRecord | None]) -> None:
+        """Append a batch. If it begins after the end, the offsets between hold no record."""
+        assert base_offset >= self.end
         self.entries += [MARKER] * (base_offset - self.end)
         self.batches[base_offset] = batch
-        self.entries += [record._replace(leader_epoch=self.leader_epoch) for record in records]
+        epoch = self.leader_epoch
+        self.entries += [one and one._replace(leader_epoch=epoch) for one in entries]
 
     def batch_at(self, offset: int) -> bytes | None:
-        """Return the stored batch that has this offset."""
+        """Return the stored batch that has this offset, unless a record of it is gone."""
         firsts = list(self.batches)
         if not (place := bisect_right(firsts, offset)):
             return None
         batch = self.batches[firsts[place - 1]]
-        return batch if offset in offsets_of(batch) else None
+        offsets = offsets_of(batch)
+        there = self.entries[max(offsets.start - self.start, 0) : offsets.stop - self.start]
+        return batch if offset in offsets and GONE not in there else None
 
     def first_since(self, timestamp_ms: int) -> int:
         """Return the first offset of that time or later, or -1 if there is none."""
@@ -131,12 +137,16 @@ class FakeLog:
     def delete_before(self, offset: int) -> None:
         """Delete the records before an offset, as retention does."""
         self.entries, self.start = self.entries[offset - self.start :], offset
-        self.batches = {first: one for first, one in self.batches.items() if first >= offset}
+        self.batches = {
+            at: one for at, one in self.batches.items() if offsets_of(one).stop > offset
+        }
 
     def truncate(self, offset: int) -> None:
         """Elect a leader without the records from ``offset`` on, as an unclean election does."""
         del self.entries[offset - self.start :]
-        self.batches = {first: one for first, one in self.batches.items() if first < offset}
+        self.batches = {
+            at: one for at, one in self.batches.items() if offsets_of(one).stop <= offset
+        }
         self.leader_epoch += 1
 
 
@@ -201,16 +211,17 @@ class FakeCluster:
         self.configs: dict[str, dict[str, str]] = {}
         """Topics' own settings."""
         self.defaults: dict[str, str] = {}
-        """Settings of topics that do not have their own ones."""
+        """Topic settings of the brokers."""
         self.config_changes: list[Mapping[str, Mapping[str, str | None]]] = []
         """Changes of settings that were requested."""
         self.hides_settings = False
+        """Whether settings of topics cannot be read."""
         self.unseen: set[str] = set()
-        """Topics that the broker asked for settings has not seen yet."""
+        """New topics that are not known to the broker that returns settings."""
         self.topic_racks: dict[TopicPartition, frozenset[str]] = {}
         """Racks from which partitions can be read."""
-        self.requests: Counter[str] = Counter()
-        """Number of requests for all topics, and for racks."""
+        self.requests = 0
+        self.rack_requests = 0
         self.logs: dict[TopicPartition, FakeLog] = {}
         self.committed_by: dict[str, dict[TopicPartition, Committed]] = {}
         """Committed offsets by consumer group."""
@@ -294,7 +305,6 @@ class FakeCluster:
 
     def topics(self) -> dict[str, int]:
         self._answer()
-        self.requests["topics"] += 1
         return {name: self._size(name) for name in self.ids}
 
     def describe(self, names: Iterable[str]) -> dict[str, Topic]:
@@ -360,7 +370,7 @@ class FakeCluster:
             raise Fatal(f"could not create topic {name} on {self.name}: grant rights")
         if name in self.ids:
             return False
-        self.configs[name] = config or {}
+        self.configs[name] = dict(config or {})
         self.ids[name] = f"{name}-{next(self._made)}"
         self.logs |= {TopicPartition(name, number): FakeLog() for number in range(partitions)}
         return True
@@ -370,7 +380,8 @@ class FakeCluster:
             self.logs.setdefault(TopicPartition(name, number), FakeLog())
 
     def racks(self, topics: Collection[str]) -> dict[TopicPartition, frozenset[str]]:
-        self.requests["racks"] += 1
+        self._answer()
+        self.rack_requests += 1
         return {at: racks for at, racks in self.topic_racks.items() if at.topic in topics}
 
     def topic_rights(self, names: Iterable[str], _: object) -> dict[str, TopicRights]:
@@ -560,6 +571,7 @@ class FakeCluster:
         return sum(at.topic == name for at in self.logs)
 
     def _answer(self) -> None:
+        self.requests += 1
         if self.away:
             raise Retriable(f"no broker of {self.name} answered")
 

@@ -9,10 +9,10 @@ from contextlib import contextmanager
 from typing import Any
 
 from support.fake_broker import Serve, serving
-from support.fake_kafka import MARKER, FakeLog, FakeRecord
+from support.fake_kafka import GONE, MARKER, FakeLog, FakeRecord
 from support.kept_lanes import KeepingMover, KeptLanes
 from support.patience import WITHIN_S
-from support.preserving_target import GONE, PreservingTarget
+from support.preserving_target import PreservingTarget
 from support.source_tasks import COPY, FLOW, P0, P1, TOPIC, Scene
 
 from headrace.api import ReplicationFlow, TaskPhase

@@ -5,6 +5,7 @@ It answers the requests of that mode by the rules of brokers.
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from kio.schema.add_partitions_to_txn.v3 import response as additions
@@ -24,13 +25,13 @@ from support.fake_broker import (
     Serve,
     coordinated_by_first,
 )
-from support.fake_kafka import MARKER, FakeCluster, FakeRecord, offsets_of
+from support.fake_kafka import MARKER, FakeCluster
 from support.producer_state import ProducerState
-from support.stored import content, log_batch, marker
+from support.stored import marker
 from support.wire_kafka import EARLIEST, EPOCH_ENDS, Lost, WireCluster
 
 from headrace.api import TopicPartition
-from headrace.kafka.wire import Batch, StoredRecord, split_batches
+from headrace.kafka.wire import Batch, split_batches
 
 ADD_PARTITIONS, END_TXN = 24, 26
 DELETE_RECORDS, DESCRIBE_PRODUCERS = 21, 61
@@ -38,12 +39,10 @@ DELETE_RECORDS, DESCRIBE_PRODUCERS = 21, 61
 
 @dataclass(frozen=True)
 class Late(Lost):
-    """The connection ends, and the request arrives when a test lets it."""
+    """The connection is closed. The test delivers the request later."""
 
 
 LATE = Late(appended=False)
-GONE = FakeRecord(None, None, -7)
-"""A record that compaction removed."""
 
 
 @dataclass
@@ -89,7 +88,7 @@ class PreservingTarget(WireCluster):
             ADD_PARTITIONS: self._add,
             END_TXN: self._end,
             DESCRIBE_PRODUCERS: self._then_meanwhile(self._describe),
-            EPOCH_ENDS: self._then_meanwhile(self._epoch_ends),
+            EPOCH_ENDS: self._then_meanwhile(partial(self._epoch_ends, node)),
             DELETE_RECORDS: self._delete,
         }
 
@@ -107,6 +106,7 @@ class PreservingTarget(WireCluster):
         with self.lock:
             known = self.transactional.setdefault(name, _Id(self.next_id(), -1))
             known.epoch += 1
+            self.epochs[known.producer_id].add(known.epoch)
             self._write_markers(known)
             return InitProducerIdResponse(
                 throttle_time=NOT_THROTTLED,
@@ -119,9 +119,10 @@ class PreservingTarget(WireCluster):
         for at in sorted(one.partitions):
             offset = self.cluster.write(at, MARKER)
             self.markers[at, offset] = one.producer_id, one.epoch
-            state = self.producers.get((at, one.producer_id))
+            state = self.producer_states.get((at, one.producer_id))
             if state is None or state.epoch < one.epoch:
-                self.producers[at, one.producer_id] = ProducerState(one.epoch, next_sequence=0)
+                state = ProducerState(one.epoch, next_sequence=0)
+                self.producer_states[at, one.producer_id] = state
         one.partitions.clear()
 
     def _add(self, request: Request) -> Any:
@@ -207,7 +208,7 @@ class PreservingTarget(WireCluster):
                 last_sequence=i32((state.next_sequence or 0) - 1),
                 coordinator_epoch=i32(0),
             )
-            for (where, id_), state in self.producers.items()
+            for (where, id_), state in self.producer_states.items()
             if where == at
         )
 
@@ -230,8 +231,8 @@ class PreservingTarget(WireCluster):
             )
         return deletions.DeleteRecordsResponse(throttle_time=NOT_THROTTLED, topics=tuple(topics))
 
-    def _append(self, node: int, data: Any) -> Any:
-        found = super()._append(node, data)
+    def _append(self, node: int, data: Any, transactional: bool) -> Any:
+        found = super()._append(node, data, transactional)
         if isinstance(found, Late):
             self.late.append(data)
         return found
@@ -249,11 +250,13 @@ class PreservingTarget(WireCluster):
             return ErrorCode.invalid_timestamp, -1
         if batch.transactional and self.verifies and not self._in_transaction(at, batch):
             return ErrorCode.invalid_txn_state, -1
-        entries = self.cluster.logs[at].entries
-        before = len(entries)
-        decided = super().decide(at, batch)
-        if batch.transactional:
-            entries[before:] = [MARKER] * (len(entries) - before)
+        with self.cluster.changed:
+            log = self.cluster.logs[at]
+            before = log.end
+            decided = super().decide(at, batch)
+            if batch.transactional:
+                log.entries[before - log.start :] = [MARKER] * (log.end - before)
+                log.batches.pop(before, None)
         return decided
 
     def _in_transaction(self, at: TopicPartition, batch: Batch) -> bool:
@@ -266,12 +269,7 @@ class PreservingTarget(WireCluster):
 
     def _batch(self, partition: int, offset: int) -> bytes:
         log, at = self._log(partition), TopicPartition(self.topic, partition)
-        if (one := log.at(offset)) is GONE:
-            return b""
-        if one is MARKER:
+        if log.at(offset) is MARKER:
             producer_id, epoch = self.markers.get((at, offset), (1, 0))
             return bytes(marker(offset, producer_id, commit=False, epoch=epoch))
-        if (stored := log.batch_at(offset)) and GONE not in map(log.at, offsets_of(stored)):
-            return stored
-        record = StoredRecord(offset, one.timestamp_ms, content(one.key, one.value))
-        return bytes(log_batch([record], base_timestamp=one.timestamp_ms))
+        return super()._batch(partition, offset)

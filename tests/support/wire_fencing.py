@@ -1,4 +1,4 @@
-"""Fences of producers on clusters in memory, by the product's comparison."""
+"""Fencing on clusters in memory with the product's comparison."""
 
 from collections.abc import Iterator, Mapping
 
@@ -30,6 +30,7 @@ class WireFencing:
             id_ = known.producer_id if known else self._target.next_id()
             epoch = known.producer_epoch + 1 if known else 0
             made = self._ids[transactional_id] = OwnerProducer(transactional_id, id_, epoch)
+            self._target.epochs[id_].add(epoch)
             return made
 
     def epoch_ends(self, epochs: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
@@ -48,8 +49,8 @@ class WireFencing:
             mine = writer.transactional_id == own.transactional_id
             new = own if mine else self.identify(writer.transactional_id)
             fences[new.producer_id] = new.producer_epoch
-            self._target.producers[before.target, new.producer_id] = ProducerState(
-                new.producer_epoch
+            self._target.producer_states[before.target, new.producer_id] = ProducerState(
+                new.producer_epoch, next_sequence=0
             )
         entries: list[Record | Dropped | Marker] = list(self._tail(before))
         end = self._target.cluster.logs[before.target].end
@@ -81,4 +82,4 @@ class WireFencing:
         for offset in range(first, log.end):
             record = log.at(offset)
             if record is not MARKER:
-                yield Record(offset, None, record.value)
+                yield Record(offset, record.key, record.value)

@@ -39,7 +39,7 @@ Logs = Mapping[str, Sequence[tuple[int, int]]]
 """First offset and end of each partition, by topic."""
 
 
-def hold(cluster: FakeCluster, logs: Logs) -> None:
+def set_topics(cluster: FakeCluster, logs: Logs) -> None:
     """Replace the topics of a cluster."""
     cluster.ids.clear()
     cluster.logs.clear()
@@ -52,8 +52,8 @@ def hold(cluster: FakeCluster, logs: Logs) -> None:
 @pytest.fixture
 def clusters(monkeypatch: pytest.MonkeyPatch) -> dict[str, FakeCluster]:
     there = FakeKafka("east", "west").clusters
-    hold(there["east"], {"t-0": ((0, 200), (0, 50))})
-    hold(there["west"], {"east.t-0": ((0, 170), (0, 50))})
+    set_topics(there["east"], {"t-0": ((0, 200), (0, 50))})
+    set_topics(there["west"], {"east.t-0": ((0, 170), (0, 50))})
 
     def admin(cluster: ClusterAccess) -> FakeCluster:
         return there[cluster.alias]
@@ -73,7 +73,7 @@ def test_the_ranges_of_logs_that_are_whole(clusters: dict[str, FakeCluster]) -> 
 def test_a_topic_that_the_target_never_had_holds_nothing(clusters: dict[str, FakeCluster]) -> None:
     new = MANIFEST.topics[0].model_copy(update={"target_start_offsets": ()})
     manifest = MANIFEST.model_copy(update={"topics": (new,)})
-    hold(clusters["west"], {})
+    set_topics(clusters["west"], {})
     assert comparison.of_target(RUN, manifest).source_names == {}
 
 
@@ -99,7 +99,7 @@ def test_a_lost_range_is_said_with_cluster_topic_and_offset(
     logs: Logs,
     said: str,
 ) -> None:
-    hold(clusters[alias], logs)
+    set_topics(clusters[alias], logs)
     with pytest.raises(GaveUp, match=f"{alias} has lost records of this test: {said}"):
         (comparison.of_source if alias == "east" else comparison.of_target)(RUN, MANIFEST)
 

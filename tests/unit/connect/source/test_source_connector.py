@@ -238,7 +238,7 @@ def test_racks_are_reported_before_the_tasks_that_are_placed_by_them() -> None:
     assert scene.herder.split() == {0: [0], 1: [1]}
 
     scene.run_once(10)
-    assert scene.source.requests["racks"] == 1, "nothing is new"
+    assert scene.source.rack_requests == 1, "nothing is new"
     scene.source.topic_racks[b] = frozenset("a")
     scene.run_once(300)
     assert of_rack(scene.connector.status) == {"a": ["orders/0-1"], "b": ["orders/0"]}
@@ -253,7 +253,7 @@ def test_a_driver_that_knows_no_rack_asks_for_none() -> None:
     scene.source.create_topic("orders", 1)
     scene.source.topic_racks = {TopicPartition("orders", 0): frozenset("a")}
     scene.run_once()
-    assert (scene.source.requests["racks"], scene.connector.status.racks) == (0, ())
+    assert (scene.source.rack_requests, scene.connector.status.racks) == (0, ())
 
 
 def of_rack(status: ReplicationTaskStatus) -> dict[str, list[str]]:

@@ -164,7 +164,7 @@ def recreate(scenes: PreservedScenes) -> None:
         target.ids[COPY] = "another"
         for at in [one for one in target.logs if one.topic == COPY]:
             target.logs[at] = FakeLog()
-        scenes.target.producers.clear()
+        scenes.target.producer_states.clear()
     scenes.scene.clock.advance(100)
 
 
@@ -181,7 +181,7 @@ def test_what_the_target_lost_is_copied_again(scenes: PreservedScenes) -> None:
     scenes.kill()
     with scenes.scene.target.changed:
         scenes.copy(P0).truncate(2)
-        scenes.target.producers.clear()
+        scenes.target.producer_states.clear()
     scenes.begin_again("other")
     scenes.until(lambda: scenes.is_copied(P0) and scenes.cells() == "ab-cd")
     assert "offsets 2 to 4 are missing from the target" in scenes.scene.lost_data
@@ -194,7 +194,7 @@ def test_a_leader_that_has_nothing_of_the_copy_gets_no_batch_at_another_offset(
     copied(scenes, "ab-cd")
     with scenes.scene.target.changed:
         scenes.copy(P0).truncate(0)
-        scenes.target.producers.clear()
+        scenes.target.producer_states.clear()
     answers = iter([LOST])  # from the leader before
     scenes.target.fault = lambda *_: next(answers, None)
     scenes.fill("e")
@@ -211,7 +211,7 @@ def test_a_loss_that_a_lane_has_noticed_is_copied_again_too(scenes: PreservedSce
     scenes.scene.context.progress.write({key: replace(stored, loss=lost)})
     with scenes.scene.target.changed:
         scenes.copy(P0).truncate(3)
-        scenes.target.producers.clear()
+        scenes.target.producer_states.clear()
     for cell in "xy":  # records that the source does not have there
         scenes.scene.target.append(COPY, cell.encode())
     scenes.begin_again("other")

@@ -57,7 +57,7 @@ def test_a_request_has_a_batch_of_each_partition(appending: Appending, target: W
 
 def test_five_requests_are_in_flight(appending: Appending, target: WireCluster) -> None:
     appending.become_known()
-    target.silent = {0}
+    target.unanswered = {0}
     for value in numbered(8):
         appending.add(value)
     appending.until(lambda: len(target.sent) == 5)
@@ -65,7 +65,7 @@ def test_five_requests_are_in_flight(appending: Appending, target: WireCluster) 
         appending.appender.flush()
         appending.loop.run_once(0)
     first = list(target.sent)
-    target.silent = set()
+    target.unanswered = set()
     target.brokers[1].drop()
     appending.until_done()
 
@@ -245,7 +245,7 @@ def test_what_comes_first_after_a_long_rest_is_sent_by_itself(
 ) -> None:
     appending.add(b"a")
     appending.until_done()
-    target.producers.clear()  # it has forgotten the producer
+    target.producer_states.clear()  # it has forgotten the producer
     now_s = appending.loop.now_s
     monkeypatch.setattr(appending.loop, "now_s", lambda: now_s() + 1_000)
     target.fault = Once(Refusal(ErrorCode.invalid_record))
@@ -263,7 +263,9 @@ def test_a_sequence_that_the_target_does_not_expect_is_indefinite(
     appending.add(b"a")
     appending.until_done()
     # Another owner of the identity appended in between.
-    target.producers[AT, IDENTITY.producer_id] = ProducerState(IDENTITY.epoch, 501, [(500, 1, 0)])
+    target.producer_states[AT, IDENTITY.producer_id] = ProducerState(
+        IDENTITY.epoch, 501, [(500, 1, 0)]
+    )
     appending.add(b"b")
     appending.add(b"c")
     appending.until_done()
@@ -376,14 +378,14 @@ def test_what_was_never_sent_is_dropped_when_a_partition_is_left(
     appending: Appending, target: WireCluster
 ) -> None:
     appending.become_known()
-    target.silent = {0}
+    target.unanswered = {0}
     for value in numbered(8):
         appending.add(value)
     appending.until(lambda: len(target.sent) == 5)
     appending.appender.leave([AT])
 
     assert sorted(appending.released) == [0, 6, 7, 8]
-    target.silent = set()
+    target.unanswered = set()
     target.brokers[1].drop()
     appending.next_offsets[0] = 1006
     appending.add(b"kept")
@@ -395,7 +397,7 @@ def test_close_releases_what_is_not_on_the_wire_and_the_rest_when_it_comes_back(
     appending: Appending, target: WireCluster
 ) -> None:
     appending.become_known()
-    target.silent = {0}
+    target.unanswered = {0}
     for value in numbered(8):
         appending.add(value)
     appending.until(lambda: len(target.sent) == 5)

@@ -119,7 +119,7 @@ def test_filtered_records_count_as_copied(changing: ChangingLane) -> None:
 def test_progress_does_not_pass_filtered_records_before_earlier_ones_are_acknowledged(
     changing: ChangingLane,
 ) -> None:
-    changing.target.silent = {0}
+    changing.target.unanswered = {0}
     changing.append(*[None] * 10)  # too many records to be joined with others
     changing.append(*[TEST] * 10)
     lane = changing.open({"exclude": [{"name": "test"}]})

@@ -154,11 +154,12 @@ def test_markers_and_aborted_records_are_passed_over(
     source.append(b"aborted", producer_id=5, attributes=0x10)
     source.append(b"kept")
     source.append(b"aborted", producer_id=5, attributes=0x10)
+    source.append(b"committed", producer_id=6, attributes=0x10)
     lane.open({ZERO: START})
 
-    lanes.until(lambda: lane.state()[ZERO].acknowledged == 3)
+    lanes.until(lambda: lane.state()[ZERO].acknowledged == 4)
 
-    assert target.logs[0].values == [b"kept"]
+    assert target.logs[0].values == [b"kept", b"committed"]
 
 
 def test_a_start_inside_a_batch_takes_its_rest(
@@ -665,7 +666,7 @@ def test_a_target_that_does_not_answer_is_not_settled(
 ) -> None:
     lane = lanes.make()
     lane.open({ZERO: START})
-    target.silent = {0}
+    target.unanswered = {0}
     source.append(b"a")
     lanes.until(lambda: target.sent)
 
@@ -678,6 +679,7 @@ def test_a_target_that_does_not_answer_is_not_settled(
 def test_a_target_that_is_away_is_reported_and_waited_for(
     lanes: Lanes, source: WireCluster, target: WireCluster
 ) -> None:
+    target.epochs[77].add(3)
     code = [ErrorCode.coordinator_load_in_progress] * 3
     for broker in target.brokers.values():
         broker.script[INIT_PRODUCER_ID] = lambda request: InitProducerIdResponse(

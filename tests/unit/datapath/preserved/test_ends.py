@@ -132,7 +132,7 @@ def test_a_batch_that_comes_while_the_end_is_asked_for_does_not_move_the_next_on
         def meanwhile() -> None:  # the earlier owner's request arrives
             for offset in (5, 6):
                 owners.target.cluster.write(AT, _record(offset))
-            state = owners.target.producers[AT, late.identity.producer_id]
+            state = owners.target.producer_states[AT, late.identity.producer_id]
             state.last_five.append((5, 2, 5))
             state.next_sequence = 7
 
@@ -177,7 +177,7 @@ def test_a_late_batch_that_finds_no_state_of_its_producer_is_not_taken_for_the_n
     late = owners.end()
     for offset in (10, 11):
         owners.target.cluster.write(AT, _record(offset))
-    owners.target.producers.clear()
+    owners.target.producer_states.clear()
     end = owners.end()
     assert (end.offset, end.identity.epoch) == (12, 0)
     with owners.writing(late) as write:

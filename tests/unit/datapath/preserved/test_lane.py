@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 from support.fake_broker import serving
-from support.fake_kafka import MARKER, FakeClock, FakeCluster, FakeLog, FakeRecord
+from support.fake_kafka import GONE, MARKER, FakeClock, FakeCluster, FakeLog, FakeRecord
 from support.patience import WITHIN_S
-from support.preserving_target import GONE, LATE, PreservingTarget
+from support.preserving_target import LATE, PreservingTarget
 from support.producer_state import ProducerState
 
 from headrace.api import TaskType, TopicPartition
@@ -206,7 +206,7 @@ def test_a_late_batch_in_the_place_of_the_first_one_is_noticed(lanes: Lanes) -> 
 
     def comes_late(*_: object) -> None:
         lanes.west.cluster.write(AT, _record("f"))
-        state = lanes.west.producers[AT, lanes.data.producer_id] = ProducerState(0, 6)
+        state = lanes.west.producer_states[AT, lanes.data.producer_id] = ProducerState(0, 6)
         state.last_five.append((5, 1, 5))
 
     lanes.west.fault = comes_late
@@ -336,7 +336,7 @@ def test_data_goes_on_behind_a_first_marker_in_each_epoch(lanes: Lanes, expired:
         log += f"-{number}"
         lanes.until_acknowledged(len(log))
     assert lanes.log == log
-    epoch = lanes.west.producers[AT, lanes.data.producer_id].epoch
+    epoch = lanes.west.producer_states[AT, lanes.data.producer_id].epoch
     assert (epoch > 0) != expired
 
 

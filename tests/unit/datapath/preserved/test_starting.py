@@ -137,12 +137,15 @@ def test_a_target_that_takes_no_old_records_is_filled_with_new_ones(clusters: Cl
 
 
 @pytest.mark.parametrize("same", [False, True])
+@pytest.mark.parametrize("lost", ["batch", "end"])
 @pytest.mark.usefixtures("filled_bit_by_bit")
-def test_padding_goes_on_after_a_failure(clusters: Clusters, same: bool) -> None:
-    answers = iter([None, UNANSWERED])
+def test_padding_goes_on_after_a_failure(clusters: Clusters, lost: str, same: bool) -> None:
+    batches = iter([None, UNANSWERED] if lost == "batch" else [])
+    ends = iter([lost == "end"])
     clusters.start("abc", "")
     clusters.east.cluster.logs[AT].start = 40
-    clusters.target.fault = lambda *_: next(answers, None)
+    clusters.target.fault = lambda *_: next(batches, None)
+    clusters.target.end_is_lost = lambda: next(ends, False)
     error = clusters.once_more()
     assert isinstance(error, Retriable)
     assert 0 < clusters.log.end < 40
