@@ -21,6 +21,8 @@ class _Sent(NamedTuple):
     first_offset: int
     next_offset: int
     timestamp_ms: int | None
+    epoch_before: int
+    """Leader epoch of the record before ``first_offset``; -1 if unknown."""
 
 
 class Ledger(CommitLedger):
@@ -96,10 +98,11 @@ class Ledger(CommitLedger):
         """Count records that were given to the appender: a batch, or all batches of a span."""
         next_offset = outgoing.next_offset
         if isinstance(outgoing, Span):
+            outgoing.epoch_before = self.leader_epoch
             self._pending.append(outgoing)
         else:
-            newest_ms = outgoing.max_timestamp_ms
-            self._pending.append(_Sent(outgoing.first_offset, next_offset, newest_ms))
+            first, newest_ms = outgoing.first_offset, outgoing.max_timestamp_ms
+            self._pending.append(_Sent(first, next_offset, newest_ms, self.leader_epoch))
         self.position = next_offset
         self.leader_epoch = outgoing.leader_epoch
         self.in_flight += outgoing.records
@@ -113,7 +116,7 @@ class Ledger(CommitLedger):
     def skipping(self, next_offset: int) -> None:
         """Record that the offsets up to ``next_offset``, which have no record, must be filled."""
         timestamp_ms = self._pending[-1].timestamp_ms if self._pending else self.last_timestamp_ms
-        self._pending.append(_Sent(self.position, next_offset, timestamp_ms))
+        self._pending.append(_Sent(self.position, next_offset, timestamp_ms, self.leader_epoch))
         self.in_flight += next_offset - self.position
         self.position = next_offset
 
@@ -137,7 +140,7 @@ class Ledger(CommitLedger):
         """
         for _ in range(count):
             dropped = self._pending.pop()
-            self.position = dropped.first_offset
+            self.position, self.leader_epoch = dropped.first_offset, dropped.epoch_before
             self.in_flight -= dropped.next_offset - self.position
         self.bytes_in_flight -= size
 
@@ -169,7 +172,7 @@ class Ledger(CommitLedger):
             if isinstance(first, Span):
                 first.split_until(done)
             else:
-                pending[0] = first._replace(first_offset=done)
+                pending[0] = first._replace(first_offset=done, epoch_before=outgoing.leader_epoch)
             self.together_bytes = min(self.together_bytes, size)
 
     @staticmethod
@@ -212,7 +215,7 @@ class Ledger(CommitLedger):
             ledger._copied.records += records
             ledger._copied.bytes += size
             span.first_offset = rows[at + LAST] + 1
-            span.acknowledged = entry.row + 1
+            span.acknowledged, span.epoch_before = entry.row + 1, span.leader_epoch
             pending = ledger._pending
             while pending and pending[0].next_offset <= span.first_offset:
                 pending.popleft()
@@ -223,10 +226,11 @@ class Ledger(CommitLedger):
         return self.in_flight + self.uncommitted
 
     def mark(self) -> Mark:
-        return Mark(self.acknowledged, self.target_offset, self.leader_epoch, self.target_seen)
+        epoch = self._pending[0].epoch_before if self._pending else self.leader_epoch
+        return Mark(self.acknowledged, self.target_offset, epoch, self.target_seen)
 
     def rewind(self) -> None:
         """Forget the records in flight. They are read again from the acknowledged offset on."""
-        self.position = self.acknowledged
+        self.position, _, self.leader_epoch, _ = self.mark()
         self._pending.clear()
         self.in_flight = self.bytes_in_flight = 0

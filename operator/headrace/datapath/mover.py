@@ -67,6 +67,8 @@ class BatchLane:
         self._made_s = self._loop.now_s()
         self._fenced = False
         """Whether the lane writes with a producer identity that later owners can fence."""
+        self._failed: set[TopicPartition] = set()
+        """Closed partitions that had failed. The appender sends nothing more to them."""
         self._counted = 0
         """Number of records that ``run_once`` has returned so far."""
         run_in(self._loop, self._delivery.begin())
@@ -105,6 +107,8 @@ class BatchLane:
                 self._post(self._delivery.open(target, position))
                 self._state.open(at, target, position, transactional=transactional)
                 self._fenced |= position.writer is not None
+                if at in self._failed:
+                    self._state.stop(at, Retriable(f"{at} failed before: it needs another lane"))
                 self._post(partial(reader.open, at, position.offset, position.leader_epoch))
 
     def leave(self, partitions: Set[TopicPartition]) -> None:
@@ -135,6 +139,8 @@ class BatchLane:
         with self._state.lock:
             for partition in self._opened(partitions):
                 self._drop_waiting(partition)
+                if partition.state is CopyState.STOPPED:
+                    self._failed.add(partition.at)
                 self._state.forget(partition.at)
                 self._post(partial(self._delivery.forget, partition.ledger.target))
                 self._post(partial(self._pipeline.reader.close_partition, partition.at))

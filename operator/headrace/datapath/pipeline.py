@@ -51,7 +51,7 @@ class Pipeline:
             target,
             resources.verification,
             state.copied,
-            differs=self._differs,
+            differs=self._stop,
             room=self.reader.wake,
             max_bytes=resources.settings.unverified_bytes,
         )
@@ -59,7 +59,7 @@ class Pipeline:
             target,
             self._unseen,
             self._saw,
-            self._failed,
+            self._stop,
             interval_s=resources.settings.epoch_interval_s,
         )
         self._joiner, self._scanner = thread.joiner, thread.scanner
@@ -303,7 +303,8 @@ class Pipeline:
             if (ledger := self._state.ledgers.get(at)) is not None:
                 ledger.target_seen = seen
 
-    def _differs(self, at: TopicPartition, error: HeadraceError) -> None:
+    def _stop(self, at: TopicPartition, error: HeadraceError) -> None:
+        """Stop a partition. Its batches in flight may still be acknowledged."""
         with self._state.lock:
             if (ledger := self._state.ledgers.get(at)) is not None:
                 self._state.stop(ledger.at, error)

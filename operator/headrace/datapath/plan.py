@@ -240,7 +240,7 @@ class Passing:
         ledger, suspects = partition.ledger, partition.suspects
         if ledger.in_flight or suspects is None or (outgoing := suspects.next()) is None:
             return
-        if outgoing.records == 1:
+        if outgoing.records == 1 and suspects.together == 1:
             self.alone[ledger.at] = suspects.source_record(outgoing.first_offset)
         self._send(ledger, outgoing)
         self._rewind(ledger.at, ledger.position)

@@ -203,6 +203,7 @@ class Span:
         "_release",
         "acknowledged",
         "data",
+        "epoch_before",
         "first_offset",
         "headers",
         "held",
@@ -236,6 +237,8 @@ class Span:
         self.next_offset = rows[LAST - COLUMNS] + 1
         """Source offset after the last record."""
         self.leader_epoch = rows[LEADER_EPOCH]
+        self.epoch_before = -1
+        """Leader epoch of the record before ``first_offset``; -1 if unknown."""
         self.records = runs[at + RUN_RECORDS]
         self.size = runs[at + RUN_BYTES]
         """Size of the batches in bytes, headers included."""
@@ -261,7 +264,7 @@ class Span:
 
     def split_until(self, offset: int) -> None:
         """Record that a batch, which was split, is acknowledged up to a source offset."""
-        self.first_offset = offset
+        self.first_offset, self.epoch_before = offset, self.leader_epoch
         self.acknowledged += self.rows[self.acknowledged * COLUMNS + LAST] < offset
 
     def outgoing(self, row: int) -> Outgoing:

@@ -170,6 +170,8 @@ class Committing:
         if lane.in_flight and not late and lane.transactions is None:
             return False
         sent = self.commit(at_once=True)
+        if copying.lane is not lane:  # the commit failed, and the lane is settled
+            return False
         return not sent and self._stored() and not lane.in_flight
 
 

@@ -474,6 +474,24 @@ def test_progress_that_is_refused_is_stored_again(scene: Scene) -> None:
     assert (scene.phase, scene.position(), scene.copies()) == (TaskPhase.RUNNING, 1, [b"a"])
 
 
+def test_progress_that_is_refused_during_a_release_is_stored_before_it_ends(scene: Scene) -> None:
+    scene.source.append("orders", b"a")
+    scene.start()
+    scene.run_once()
+    scene.run_once()
+    scene.hold_back(scene.context.progress.topic)
+    scene.task.suspend()
+    assert not scene.task.close()
+    writer = scene.target.producers[0]
+    writer.refuse(writer.queue[0], KafkaError.NOT_ENOUGH_REPLICAS)
+    scene.let_through()
+    for _ in range(10):
+        scene.task.close()
+        scene.restore_pool.run()
+        scene.release_pool.run()
+    assert (scene.phase, scene.position()) == (TaskPhase.CLOSED, 1)
+
+
 def commits(scene: Scene) -> tuple[int, int]:
     """Succeeded, failed."""
     return scene.task.commits.succeeded, scene.task.commits.failed

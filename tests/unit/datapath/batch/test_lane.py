@@ -15,12 +15,19 @@ from kio.schema.init_producer_id.v4 import InitProducerIdResponse
 from kio.schema.types import ProducerId
 from kio.static.primitive import i16, i32Timedelta
 from support.batches import record_batch
-from support.fake_broker import Serve
+from support.fake_broker import Answer, Request, Serve
 from support.fake_kafka import MARKER
 from support.join_helper import BrokenHelper, compiled, use_helper
 from support.patience import WITHIN_S
-from support.stored import batches_of, sealed
-from support.wire_kafka import INIT_PRODUCER_ID, Fault, Refusal, WireCluster, wire_cluster
+from support.stored import batches_of, content, log_batch, sealed
+from support.wire_kafka import (
+    EPOCH_ENDS,
+    INIT_PRODUCER_ID,
+    Fault,
+    Refusal,
+    WireCluster,
+    wire_cluster,
+)
 
 from headrace.api import TopicPartition
 from headrace.api.flow import BatchVerification
@@ -38,7 +45,7 @@ from headrace.datapath.lane_state import LEASE_S
 from headrace.datapath.mover import BatchLane
 from headrace.datapath.resources import LaneSettings, shared_loop
 from headrace.errors import Fatal, Retriable
-from headrace.kafka.wire import Batch, ClusterClient, ClusterMetadata, split_batches
+from headrace.kafka.wire import Batch, ClusterClient, ClusterMetadata, StoredRecord, split_batches
 from headrace.replication import OwnerProducer, TargetSeen
 
 ZERO, ONE = TopicPartition("orders", 0), TopicPartition("orders", 1)
@@ -430,6 +437,38 @@ def test_a_target_that_ends_below_what_it_has_acknowledged_has_lost_records(
     assert lane.state()[ZERO].target_seen is None
 
 
+def test_records_in_flight_count_though_the_target_has_lost_earlier_ones(
+    lanes: Lanes, source: WireCluster, target: WireCluster
+) -> None:
+    lanes.use(LaneSettings(epoch_interval_s=0.01))
+    sent, asked = threading.Event(), threading.Event()
+    answers = dict(target.brokers[1].script)
+
+    def late(request: Request) -> Answer:
+        assert sent.wait(WITHIN_S)
+        return answers[EPOCH_ENDS](request)
+
+    def hold(_: int, batch: Batch) -> None:
+        if b"c" in bytes(batch.data):
+            sent.set()
+            assert asked.wait(WITHIN_S)
+
+    target.brokers[1].script[EPOCH_ENDS] = late
+    target.answers[0].epoch_end = (4, 1)
+    target.fault = hold
+    lane = lanes.make()
+    lane.open({ZERO: START})
+    source.append(b"a", b"b")
+    lanes.until(lambda: lane.state()[ZERO].acknowledged == 2)
+    source.append(b"c")
+    lanes.until(lane.problems)
+    asked.set()
+    lanes.until(lambda: not lane.in_flight)
+
+    reached = lane.state()[ZERO]
+    assert (reached.acknowledged, reached.target_offset) == (3, 3)
+
+
 @pytest.fixture
 def append_fails_at_once(target: WireCluster, monkeypatch: pytest.MonkeyPatch) -> None:
     """Fail each append, as without the certificate when a connection is opened again."""
@@ -459,6 +498,38 @@ def test_what_follows_a_batch_that_fails_at_once_does_not_count(
     lanes.until(lane.problems)
 
     assert (lane.state()[ZERO].acknowledged, lane.in_flight) == (0, 0)
+
+
+@pytest.mark.usefixtures("append_fails_at_once")
+def test_the_leader_epoch_is_that_of_the_record_before_the_acknowledged_offset(
+    lanes: Lanes, source: WireCluster
+) -> None:
+    source.led[0] = (1, 9)
+    source.store([bytes(log_batch([StoredRecord(0, 1, content(None, b"a"))], leader_epoch=9))])
+    lane = lanes.make()
+    lane.open({ZERO: CopyFrom(0, 3)})
+    lanes.until(lane.problems)
+
+    assert lane.state()[ZERO].leader_epoch == 3
+
+
+def test_a_partition_that_failed_needs_another_lane(
+    lanes: Lanes, source: WireCluster, target: WireCluster
+) -> None:
+    """Its queue drops what is appended."""
+    target.fault = lambda *_: Refusal(ErrorCode.topic_authorization_failed)
+    source.append(b"a")
+    lane = lanes.make()
+    lane.open({ZERO: START})
+    lanes.until(lane.problems)
+    lane.leave({ZERO})
+    lane.forget({ZERO})
+    assert not lane.problems()
+    lane.open({ZERO: START})
+
+    [(_, error)] = lane.problems()
+    assert isinstance(error, Retriable)
+    assert "it needs another lane" in str(error)
 
 
 @pytest.mark.parametrize("start", [0, 2], ids=["joined", "starts inside a batch"])
@@ -541,6 +612,36 @@ def test_suspects_that_are_all_right_pass_one_by_one(
     assert target.logs[0].values == [b"a", b"b", b"c", b"d", b"e"]
     batches = batches_of(*target.logs[0].batches.values())
     assert [batch.record_count for batch in batches] == [1, 1, 1, 2]
+
+
+@pytest.mark.parametrize(("batches", "records"), [(1, 65), (100, 1)])
+def test_many_suspects_pass_in_groups(
+    lanes: Lanes, source: WireCluster, target: WireCluster, batches: int, records: int
+) -> None:
+    """A group of one record is not a suspect that is sent alone."""
+    values = append_batches(source, batches, records)
+    lane = lanes.make()
+    lane.open({ZERO: CopyFrom(0, -1, suspects=range(len(values)))})
+
+    lanes.until(lambda: lane.state()[ZERO].acknowledged == len(values))
+
+    assert target.logs[0].values == values
+
+
+def test_a_refused_group_of_one_record_is_a_suspect_that_is_sent_alone_later(
+    lanes: Lanes, source: WireCluster, target: WireCluster
+) -> None:
+    refusing(target)
+    for number in range(100):
+        source.append(b"bad" if number == 10 else b"good")
+    lane = lanes.make()
+    lane.open({ZERO: CopyFrom(0, -1, suspects=range(100))})
+    lanes.until(lane.problems)
+
+    [(_, error)] = lane.problems()
+    assert isinstance(error, RecordRefused)
+    assert (error.offsets, error.record) == (range(10, 11), None)
+    assert lane.state()[ZERO].acknowledged == 10
 
 
 def damaged(batch: bytes) -> bytes:

@@ -14,7 +14,15 @@ from support.producer_state import ProducerState
 from headrace.api import TaskType, TopicPartition
 from headrace.api.offsets import GapPolicy
 from headrace.assign import TaskId
-from headrace.datapath import Before, Closed, CopiedCounts, CopyFrom, PreservedMover, Resumed
+from headrace.datapath import (
+    Before,
+    Closed,
+    CopiedCounts,
+    CopyFrom,
+    PreservedMover,
+    Resumed,
+    TargetLoss,
+)
 from headrace.datapath.preserved.holes import WrongOffset
 from headrace.datapath.resources import LaneSettings
 from headrace.errors import Retriable
@@ -197,6 +205,23 @@ def test_a_hole_counts_once_it_is_written(lanes: Lanes) -> None:
     lanes.west.holds_markers = False
     lanes.until(lambda: lanes.acknowledged() == 7)
     assert lanes.log == "ab---cd"
+
+
+def test_a_hole_is_filled_though_the_target_seems_to_have_lost_earlier_records(
+    lanes: Lanes,
+) -> None:
+    lanes.settings = LaneSettings(epoch_interval_s=0.2)
+    lanes.fill("ab--c")
+    own = lanes.take_over()
+    lanes.west.holds_markers = True
+    lanes.copy(own)
+    lanes.until(lambda: lanes.acknowledged() == 2)
+    lanes.west.answers[0].epoch_end = (4, 1)
+    [problem] = lanes.until(lanes.lane.problems)
+    assert isinstance(problem.error, TargetLoss)
+    lanes.west.holds_markers = False
+    lanes.until_acknowledged(5)
+    assert lanes.log == "ab--c"
 
 
 def test_a_late_batch_in_the_place_of_the_first_one_is_noticed(lanes: Lanes) -> None:
