@@ -87,7 +87,8 @@ def settle(
 
     Queued records are dropped, and the outcome of sent records is awaited. The offsets of
     partitions that ``failed`` or have lost records are also stored, but a restore decides where
-    these partitions resume. Rejected records are handled after everything before them is stored.
+    these partitions resume. The same holds for partitions that fail meanwhile; the result has their
+    errors. Rejected records are handled after everything before them is stored.
 
     Raises:
         OwnershipLost: Another driver owns the partitions, according to progress.
@@ -101,16 +102,20 @@ def settle(
         progress.keep(lane)
         record_errors.keep(lane)
         lane.close()
+    others = record_errors.others(lane.problems())
+    late = {at: error for at, error in others if at not in failed}
     store_settled(context, progress, partitions)
     record_errors.answer(progress)
     if lane.transactions is not None or context.preserved:
         # All partitions are taken over again. A marker must abort uncommitted records and be read
         # in each partition. With preserved offsets, the target determines where the copy ends.
-        return Restored({}, {})
+        return Restored({}, late)
     settled = {
-        at: start for at, start in progress.settled.items() if at not in failed and not start.waits
+        at: start
+        for at, start in progress.settled.items()
+        if at not in failed and at not in late and not start.waits
     }
-    return Restored(with_new_epoch(context, progress.ownership, settled), {})
+    return Restored(with_new_epoch(context, progress.ownership, settled), late)
 
 
 def store_settled(

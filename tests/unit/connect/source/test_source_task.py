@@ -339,6 +339,23 @@ def test_a_stall_drops_the_queue_also_while_the_pool_is_busy(scene: Scene) -> No
     assert scene.producer.queue == []
 
 
+def test_what_fails_while_the_lane_is_settled_is_reported(scene: Scene) -> None:
+    scene.source.append("orders", b"a")
+    scene.start()
+    scene.hold_back()
+    scene.run_once()
+    [sent] = scene.producer.queue
+    sent.in_flight = True
+    scene.clock.advance(1.5)
+    scene.guard(scene.task.process)
+    scene.producer.refuse(sent, KafkaError.TOPIC_AUTHORIZATION_FAILED)
+    scene.let_through()
+    scene.restore_pool.run()
+    scene.guard(scene.task.advance)
+    assert "Topic authorization failed" in scene.error
+    assert scene.copies() == []
+
+
 def test_a_task_that_is_still_the_owner_goes_on_after_a_stall(scene: Scene) -> None:
     scene.source.append("orders", b"a")
     scene.start()
