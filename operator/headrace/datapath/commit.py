@@ -283,7 +283,8 @@ class Commits:
             self._break(error)
         else:
             with state.lock:
-                state.enter(TransactionStage.COPYING)
+                if state.stage is TransactionStage.COMMITTING:
+                    state.enter(TransactionStage.COPYING)
         committed(None)
         self._wake()
 

@@ -230,12 +230,15 @@ class Transactional(Protocol):
 
         The lane then continues. Another thread calls ``committed`` with None, or with the reason
         why the outcome is unknown. In that case another lane must continue, after it has fenced
-        this one.
+        this one. Raise the error if the transaction was lost since ``cut``.
         """
         ...
 
     def go_on(self) -> None:
-        """Continue without a commit, because there is nothing to store."""
+        """Continue without a commit, because there is nothing to store.
+
+        Raise the error if the transaction was lost since ``cut``.
+        """
         ...
 
 

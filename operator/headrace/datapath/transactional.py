@@ -102,14 +102,18 @@ class InTransactions(Translating):
             return {at: list(one.ledger.cut_runs()) for at, one in self._state.partitions.items()}
 
     def commit(self, progress: Mapping[TopicPartition, Records], committed: Committed) -> None:
-        with self._state.lock:
-            self._state.enter(TransactionStage.COMMITTING)
+        self._enter(TransactionStage.COMMITTING)
         run_in(self._parts.loop, self._opened.commit(progress, committed))
 
     def go_on(self) -> None:
-        with self._state.lock:
-            self._state.enter(TransactionStage.COPYING)
+        self._enter(TransactionStage.COPYING)
         self._parts.loop.call_from_thread(self._parts.reader.wake)
+
+    def _enter(self, stage: TransactionStage) -> None:
+        with self._state.lock:
+            if self._state.broken is not None:  # since the cut
+                raise self._state.broken
+            self._state.enter(stage)
 
     @property
     def _opened(self) -> Commits:

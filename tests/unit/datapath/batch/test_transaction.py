@@ -27,9 +27,10 @@ from support.patience import WITHIN_S
 from support.wire_kafka import WireCluster
 
 from headrace.api import ClusterAccess, ClusterSpec, TopicPartition
-from headrace.datapath import transactions
+from headrace.datapath import CopiedCounts, transactions
 from headrace.datapath.commit import LaneTransactions
 from headrace.datapath.delivery import LaneParts
+from headrace.datapath.lane_state import LaneState
 from headrace.datapath.transactional import InTransactions
 from headrace.datapath.transactions import TransactionStage
 from headrace.errors import HeadraceError, Retriable
@@ -203,6 +204,16 @@ def test_what_is_not_in_the_transaction_is_not_sent(loop: EventLoop, target: Wir
     assert target.logs[0].values == [b"a"] * 2
     assert target.logs[1].values == [b"x"] * 2
     appending.close()
+
+
+def test_a_transaction_that_was_lost_since_its_cut_is_not_continued() -> None:
+    state = LaneState(CopiedCounts())
+    state.broken, state.stage = Retriable("fenced"), TransactionStage.LOST
+    mode = InTransactions(cast(LaneParts, SimpleNamespace(state=state)))
+    with pytest.raises(Retriable, match="fenced"):
+        mode.commit({}, lambda _: None)
+    with pytest.raises(Retriable, match="fenced"):
+        mode.go_on()
 
 
 def test_nothing_is_cut_before_the_loop_has_opened_a_partition() -> None:
