@@ -16,7 +16,7 @@ from headrace.api.offsets import GapPolicy
 from headrace.datapath.chunk import judged
 from headrace.datapath.markers import new_epoch
 from headrace.datapath.preserved.owner import Closer, End, identified
-from headrace.datapath.preserved.plan import planned, trailing
+from headrace.datapath.preserved.plan import Hole, planned
 from headrace.datapath.preserved.takeover import Pair, Starts
 from headrace.datapath.preserved.writer import Writer
 from headrace.datapath.producer import Leaders
@@ -104,8 +104,8 @@ class Copier:
         operations = list(
             planned(found, start=position, release=_nothing, copies=self._holes is GapPolicy.COPIES)
         )
-        if not batches and (hole := trailing(position, stable)) is not None:
-            operations.append(hole)
+        if not batches and stable > position:  # a request for this partition alone
+            operations.append(Hole(position, stable))
         for operation in operations:
             self.writer.write(pair.target, operation)
             self.read[pair.target] = operation.next

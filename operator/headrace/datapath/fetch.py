@@ -193,10 +193,11 @@ class Reader:
         self._partitions.pop(at, None)
         self._apart.forget(at)
 
-    def rewind(self, at: TopicPartition, position: int) -> None:
-        """Fetch a partition again from the first offset whose data were not accepted."""
+    def rewind(self, at: TopicPartition, position: int, leader_epoch: int) -> None:
+        """Fetch a partition from another offset; ``leader_epoch`` is that of the offset before."""
         if (source := self._partitions.get(at)) is not None:
-            source.position, source.wanted = position, None
+            source.position, source.checked_epoch = position, leader_epoch
+            source.wanted = None
 
     def wake(self) -> None:
         """Fetch partitions that have become readable, after the current call has returned."""

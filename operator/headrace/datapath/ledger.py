@@ -22,7 +22,7 @@ class _Sent(NamedTuple):
     next_offset: int
     timestamp_ms: int | None
     epoch_before: int
-    """Leader epoch of the record before ``first_offset``; -1 if unknown."""
+    """Leader epoch of the offset before ``first_offset``; -1 if unknown."""
 
 
 class Ledger(CommitLedger):
@@ -96,13 +96,16 @@ class Ledger(CommitLedger):
 
     def sent(self, outgoing: Outgoing | Span) -> None:
         """Count records that were given to the appender: a batch, or all batches of a span."""
-        next_offset = outgoing.next_offset
+        first, next_offset = outgoing.first_offset, outgoing.next_offset
+        # Offsets that were left out before the first record may have its epoch. A higher epoch than
+        # theirs does no harm, but with a lower one the broker reports a truncated log.
+        epoch_before = self.leader_epoch if first <= self.position else outgoing.leader_epoch
         if isinstance(outgoing, Span):
-            outgoing.epoch_before = self.leader_epoch
+            outgoing.epoch_before = epoch_before
             self._pending.append(outgoing)
         else:
-            first, newest_ms = outgoing.first_offset, outgoing.max_timestamp_ms
-            self._pending.append(_Sent(first, next_offset, newest_ms, self.leader_epoch))
+            newest_ms = outgoing.max_timestamp_ms
+            self._pending.append(_Sent(first, next_offset, newest_ms, epoch_before))
         self.position = next_offset
         self.leader_epoch = outgoing.leader_epoch
         self.in_flight += outgoing.records
@@ -113,12 +116,17 @@ class Ledger(CommitLedger):
         if offset > self.position:
             self.position, self.leader_epoch = offset, leader_epoch
 
-    def skipping(self, next_offset: int) -> None:
-        """Record that the offsets up to ``next_offset``, which have no record, must be filled."""
+    def skipping(self, next_offset: int, leader_epoch: int | None) -> None:
+        """Record that the offsets up to ``next_offset``, which have no record, must be filled.
+
+        ``leader_epoch`` is that of their end, or None if it is unknown.
+        """
         timestamp_ms = self._pending[-1].timestamp_ms if self._pending else self.last_timestamp_ms
         self._pending.append(_Sent(self.position, next_offset, timestamp_ms, self.leader_epoch))
         self.in_flight += next_offset - self.position
         self.position = next_offset
+        if leader_epoch is not None:
+            self.leader_epoch = leader_epoch
 
     def skipped(self, next_offset: int) -> int:
         """Record that the oldest hole was filled; return its number of offsets.

@@ -241,8 +241,9 @@ class BatchLane:
         """Drop the queued suspect records of a partition; they are read again if needed."""
         if partition.suspects is not None and partition.searching:
             partition.suspects.drop()
-            position = partition.ledger.position
-            self._post(partial(self._pipeline.reader.rewind, partition.at, position))
+            ledger, reader = partition.ledger, self._pipeline.reader
+            rewind = partial(reader.rewind, ledger.at, ledger.position, ledger.leader_epoch)
+            self._post(rewind)
 
     def _post(self, call: Callable[[], None]) -> None:
         self._loop.call_from_thread(call)

@@ -87,7 +87,7 @@ class Passing:
         verifier: Verifier,
         *,
         append: Callable[[TopicPartition, Outgoing | Span], None],
-        rewind: Callable[[TopicPartition, int], None],
+        rewind: Callable[[TopicPartition, int, int], None],
     ) -> None:
         """Create the object.
 
@@ -96,7 +96,8 @@ class Passing:
             loop: Loop in whose thread the object is used.
             verifier: Compares a part of the copied batches with the target.
             append: Appends a batch to a partition of the target.
-            rewind: Makes the reader fetch a source partition again from an offset.
+            rewind: Makes the reader fetch a source partition from an offset. The last argument is
+                the leader epoch of the offset before.
         """
         self._state, self._loop, self._verifier = state, loop, verifier
         self._append, self._rewind = append, rewind
@@ -243,7 +244,7 @@ class Passing:
         if outgoing.records == 1 and suspects.together == 1:
             self.alone[ledger.at] = suspects.source_record(outgoing.first_offset)
         self._send(ledger, outgoing)
-        self._rewind(ledger.at, ledger.position)
+        self._rewind(ledger.at, ledger.position, ledger.leader_epoch)
 
 
 def _stopped(partition: OpenPartition) -> bool:

@@ -238,7 +238,7 @@ class Span:
         """Source offset after the last record."""
         self.leader_epoch = rows[LEADER_EPOCH]
         self.epoch_before = -1
-        """Leader epoch of the record before ``first_offset``; -1 if unknown."""
+        """Leader epoch of the offset before ``first_offset``; -1 if unknown."""
         self.records = runs[at + RUN_RECORDS]
         self.size = runs[at + RUN_BYTES]
         """Size of the batches in bytes, headers included."""

@@ -87,8 +87,8 @@ def settle(
 
     Queued records are dropped, and the outcome of sent records is awaited. The offsets of
     partitions that ``failed`` or have lost records are also stored, but a restore decides where
-    these partitions resume. The same holds for partitions that fail meanwhile; the result has their
-    errors. Rejected records are handled after everything before them is stored.
+    these partitions resume. The same holds for partitions that fail during the call; their errors
+    are in the result. Rejected records are handled after everything before them is stored.
 
     Raises:
         OwnershipLost: Another driver owns the partitions, according to progress.
@@ -308,7 +308,7 @@ class Copying:
             return False
         try:
             starts, put_off, renew = self.preparing.take()
-            if claimed and not starts:
+            if claimed and not starts and self.preparing.settling is None:
                 _raise_first(put_off)
             lane = self.lane or self._take_lane()
         except Retriable as error:
@@ -323,6 +323,8 @@ class Copying:
             self._stalls_seen = self._context.stall_detector.stalls
         self.lane = lane
         for at, why in put_off.items():
+            if at not in self.partitions:
+                continue
             known = self._context.stored(at)
             reached = known.source_offset if known else 0
             self._failed(at, why.offset if isinstance(why, Filling) else reached, why)

@@ -123,7 +123,7 @@ class Preserving:
         filled = resources.holes is GapPolicy.ABORTED_FILLERS
         marked_offsets = resources.settings.marked_offsets
         for piece in operation.pieces(BATCH_RECORDS if filled else marked_offsets):
-            ledger.skipping(piece.next)
+            ledger.skipping(piece.next, piece.leader_epoch)
             self._give(ledger, piece)
             if partition.state is CopyState.STOPPED:
                 return
@@ -159,7 +159,7 @@ class Preserving:
             dropped = self._writer.leave(ledger.target)
             sizes = [one.outgoing.payload_bytes for one in dropped if isinstance(one, Append)]
             ledger.unsent(len(dropped), sum(sizes))
-            self._parts.reader.rewind(at, ledger.position)
+            self._parts.reader.rewind(at, ledger.position, ledger.leader_epoch)
 
     def forget(self, target: TopicPartition) -> None:
         if self._writer is not None:

@@ -127,6 +127,8 @@ class Hole(NamedTuple):
     first: int
     next: int
     """First offset after the hole."""
+    leader_epoch: int | None = None
+    """Leader epoch of the source at the end of the hole; None if it is unknown."""
 
     @property
     def offsets(self) -> int:
@@ -136,7 +138,7 @@ class Hole(NamedTuple):
     def pieces(self, max_offsets: int) -> "Iterator[Hole]":
         """Yield pieces of at most ``max_offsets`` offsets each."""
         for first in range(self.first, self.next, max_offsets):
-            yield Hole(first, min(first + max_offsets, self.next))
+            yield self._replace(first=first, next=min(first + max_offsets, self.next))
 
 
 Operation = Append | Hole
@@ -163,17 +165,19 @@ def planned(
         UnreadableBatch: A batch's records cannot be read. Earlier operations are yielded first.
     """
     written = read = unseen = start
+    epoch: int | None = None
     for one in found:
+        epoch = one.batch.leader_epoch if one.batch.magic == 2 else -1
         waiting = one if isinstance(one, Run) else None
         try:
             if copies and one.passage is not Passage.SKIP and unseen > written:
-                yield Hole(written, unseen)
+                yield Hole(written, unseen, epoch)
                 written = unseen
             if copies and one.why in _UNSEEN:
                 unseen = one.batch.last_offset + 1
             for append in _appends(one, start, written, release, copies=copies):
                 if append.first > written:
-                    yield Hole(written, append.first)
+                    yield Hole(written, append.first, epoch)
                 if waiting is not None and append.outgoing.batch is waiting.batch:
                     waiting = None
                 yield append
@@ -183,16 +187,7 @@ def planned(
                 waiting.release()
         read = max(read, written, one.batch.last_offset + 1)
     if read > written:
-        yield Hole(written, read)
-
-
-def trailing(start: int, stable_end: int) -> Hole | None:
-    """Return the hole from ``start`` to the last stable offset, or None if there is none.
-
-    Call it only after a response that has no data from ``start`` on, to a request for this
-    partition alone. In a response for several partitions, data can be missing because it was full.
-    """
-    return Hole(start, stable_end) if stable_end > start else None
+        yield Hole(written, read, epoch)
 
 
 def _appends(

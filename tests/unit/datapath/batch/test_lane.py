@@ -628,6 +628,25 @@ def test_many_suspects_pass_in_groups(
     assert target.logs[0].values == values
 
 
+def test_the_fetch_after_suspects_names_the_leader_epoch_of_the_last_one(
+    lanes: Lanes, source: WireCluster
+) -> None:
+    for first, epoch in ((0, 3), (1, 9)):
+        stored = StoredRecord(first, 1, content(None, b"a"))
+        source.store([bytes(log_batch([stored], leader_epoch=epoch))])
+    lane = lanes.make()
+    lane.open({ZERO: CopyFrom(0, -1, suspects=range(1, 2))})
+    lanes.until(lambda: lane.state()[ZERO].acknowledged == 2)
+    source.append(b"b")
+    lanes.until(lambda: lane.state()[ZERO].acknowledged == 3)
+
+    asked = [one for _, message in source.fetches for one in message.topics]
+    epochs = {
+        one.fetch_offset: one.last_fetched_epoch for topic in asked for one in topic.partitions
+    }
+    assert epochs[2] == 9
+
+
 def test_a_refused_group_of_one_record_is_a_suspect_that_is_sent_alone_later(
     lanes: Lanes, source: WireCluster, target: WireCluster
 ) -> None:
