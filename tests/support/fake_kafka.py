@@ -116,7 +116,7 @@ class FakeLog:
         self.entries += [one and one._replace(leader_epoch=epoch) for one in entries]
 
     def batch_at(self, offset: int) -> bytes | None:
-        """Return the stored batch that has this offset, unless a record of it is gone."""
+        """Return the stored batch that has this offset, unless a record of it was removed."""
         firsts = list(self.batches)
         if not (place := bisect_right(firsts, offset)):
             return None

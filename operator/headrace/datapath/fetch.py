@@ -194,7 +194,7 @@ class Reader:
         self._apart.forget(at)
 
     def rewind(self, at: TopicPartition, position: int, leader_epoch: int) -> None:
-        """Fetch a partition from another offset; ``leader_epoch`` is that of the offset before."""
+        """Fetch from another offset; ``leader_epoch`` belongs to the offset before."""
         if (source := self._partitions.get(at)) is not None:
             source.position, source.checked_epoch = position, leader_epoch
             source.wanted = None

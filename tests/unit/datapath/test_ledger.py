@@ -1,6 +1,6 @@
 """Leader epoch of the offset before the acknowledged one, which a next lane names to brokers.
 
-A lower epoch than that of the offset would look like a truncated log.
+With a lower epoch, the log would look truncated.
 """
 
 import pytest

@@ -354,6 +354,8 @@ class Copying:
         # Waiting partitions are stored. They are restored when their back-off is over.
         waiting = self.retries.waiting
         self._progress.forget(waiting)
+        known = self._progress.starts.keys() | self._progress.settled.keys()
+        self._progress.leave(known - self.partitions - self.opened - starts.keys())
         if self.partitions and self.partitions <= (stopped := self.retries.stopped).keys():
             raise stopped[min(self.partitions)]
         return {at: start for at, start in starts.items() if at not in waiting}

@@ -111,6 +111,16 @@ class TaskPositions:
             self._confirmed.discard(at)
         self._resetting_by = None
 
+    def leave(self, partitions: Iterable[TopicPartition]) -> None:
+        """Forget partitions that left the task while they were closed.
+
+        Another task may have them. Losses are kept until they are stored.
+        """
+        left = frozenset(partitions)
+        self.forget(left)
+        kept = {at: start for at, start in self.settled.items() if at not in left or start.waits}
+        self.settled = kept
+
     @property
     def resetting(self) -> frozenset[TopicPartition]:
         """Open partitions for which a user has requested a reset that was not done yet."""
@@ -514,7 +524,8 @@ class TaskProgress(TaskPositions):
         The offset of a skipped record is also stored, because no dead-letter topic has the record.
         """
         known = self.settled[at]
-        after = known._replace(source_offset=offset + 1)
+        # The record may be the first one of another leader epoch.
+        after = known._replace(source_offset=offset + 1, leader_epoch=-1)
         if is_skipped:
             skipped = with_skipped(known.skipped, known.source_topic_id, offset)
             after = after._replace(skipped=skipped)

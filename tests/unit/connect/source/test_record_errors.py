@@ -61,6 +61,18 @@ def left_out(scene: Scene) -> str:
     return found.message if found else ""
 
 
+def test_the_leader_epoch_after_a_record_that_is_left_out_is_unknown(
+    scenes: Callable[..., Scene],
+) -> None:
+    """With the epoch before the record, the log could look truncated there."""
+    scene = scenes("Skip", P0)
+    scene.source.append(TOPIC, b"good", POISON)
+    scene.start()
+    copy_all(scene)
+    stored = scene.stored(P0)
+    assert (stored.source_offset, stored.leader_epoch) == (2, -1)
+
+
 @pytest.mark.parametrize("named", [False, True])
 def test_a_refused_record_of_a_batch_is_skipped_and_it_alone(
     scenes: Callable[..., Scene], named: bool

@@ -356,6 +356,29 @@ def test_what_fails_while_the_lane_is_settled_is_reported(scene: Scene) -> None:
     assert scene.copies() == []
 
 
+def test_a_partition_that_left_while_its_lane_was_settled_is_another_tasks(
+    scenes: Callable[..., Scene],
+) -> None:
+    scene = scenes(P0, P1)
+    scene.source.append("orders", b"a")
+    scene.start()
+    scene.hold_back()
+    scene.run_once()
+    [sent] = scene.producer.queue
+    sent.in_flight = True
+    scene.clock.advance(1.5)
+    scene.guard(scene.task.process)
+    scene.producer.refuse(sent, KafkaError.TOPIC_AUTHORIZATION_FAILED)
+    scene.task.change(frozenset({P1}))
+    scene.let_through()
+    scene.recover()
+    scene.take_away(P0, epoch=9)
+    scene.source.append("orders", b"x", partition=1)
+    scene.settle()
+    assert (scene.phase, scene.error) == (TaskPhase.RUNNING, "")
+    assert (scene.copies(0), scene.copies(1)) == ([], [b"x"])
+
+
 def test_a_task_that_is_still_the_owner_goes_on_after_a_stall(scene: Scene) -> None:
     scene.source.append("orders", b"a")
     scene.start()
