@@ -254,6 +254,12 @@ class Instances:
             if transferred := self._transferred.pop(id, None):
                 self._release_pool.submit(release, transferred, self._log)
 
+    def release(self, task: ReplicationTask) -> None:
+        """Release a unit of which there is no instance, in a pool."""
+        held = Ownership(task, self._driver, self._herder)
+        held.epoch = task.status.epoch
+        self._release_pool.submit(release, held, self._log)
+
     def _reclaim_due(self, id: TaskId, running: Running) -> bool:
         return self._reclaims.is_due(id, running.started_at, time.monotonic())
 
@@ -261,7 +267,9 @@ class Instances:
         if running.phase is not TaskPhase.FAILED:
             return False
         due = self.restarts.is_due(id, running.started_at, time.monotonic())
-        if not (due or at_once):
+        if not due and at_once:
+            self.restarts.add_early(id)
+        elif not due:
             return False
         restarts = self.restarts.count(id)
         self._log.info("restarting failed unit", task=id.name, restarts=restarts)
@@ -271,6 +279,9 @@ class Instances:
 
 
 _REPORT_INTERVAL_S = 0.5
+_RELEASE_AGAIN_S = 5.0
+"""Time in seconds after which a unit that this driver does not run is released again. Its release
+has failed if the object still names this driver."""
 _RECONCILE_TIMEOUT_S = 60.0
 """Time in seconds after which a reconcile counts as hanging. It exceeds the longest wait for a
 herder that does not respond."""
@@ -311,6 +322,8 @@ class Worker:
         self._assigned_since: dict[TaskId, float] = {}
         """Monotonic time at which a unit was first seen that is assigned to this driver and that
         this driver does not own."""
+        self._held_since: dict[TaskId, float] = {}
+        """Monotonic time since which a unit names this driver, although it does not run here."""
         self._phases: dict[TaskId, TaskPhase] = {}
         self._wake = threading.Event()
         self._instances = Instances(self._context, herder, driver, self._wake.set)
@@ -407,6 +420,9 @@ class Worker:
     def _reconcile(self) -> None:
         assigned = self._assigned
         self._instances.receive(assigned)
+        for since in (self._assigned_since, self._held_since):
+            for id in since.keys() - assigned.keys():
+                del since[id]
         active: dict[TaskId, frozenset[TopicPartition]] = {}
         standby: dict[TaskId, frozenset[TopicPartition]] = {}
         for id, task in assigned.items():
@@ -416,11 +432,21 @@ class Worker:
                 self._ask(id, running, partial(running.ownership.check, task))
             if task.spec.driver_name != self._driver.name:
                 self._assigned_since.pop(id, None)
+                self._release_again(id, task, running)
                 if self._driver.name in task.spec.standby_driver_names:
                     standby[id] = TopicPartitions.unpack(task.spec.partitions)
             elif self._may_run(id, task, running):
                 active[id] = TopicPartitions.unpack(task.spec.partitions)
         self._instances.run(active, standby)
+
+    def _release_again(self, id: TaskId, task: ReplicationTask, running: Running | None) -> None:
+        """Release a unit that still names this driver, because its first release has failed."""
+        owner, now_s = task.status, self._context.clock.monotonic()
+        if running or owner.driver_incarnation != self._driver.incarnation:
+            self._held_since.pop(id, None)
+        elif now_s - self._held_since.setdefault(id, now_s) > _RELEASE_AGAIN_S:
+            self._held_since[id] = now_s
+            self._instances.release(task)
 
     def _owns(self, running: Running | None) -> bool:
         return (

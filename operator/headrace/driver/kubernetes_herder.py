@@ -388,7 +388,7 @@ class KubernetesHerder:
         self._turns = StatusWriteLimiter()
         self._quiet_until = 0.0
         self._not_taken: dict[str, set[str]] = {}
-        """Target topics that no other flow writes, by cluster id, according to an earlier check."""
+        """Target topics that this flow writes and no other one, by cluster id, as checked last."""
 
     def claim(self, task: ReplicationTask, status: ReplicationTaskStatus) -> ReplicationTask:
         return self._wait(self._write(task, status), _WRITE_S)
@@ -515,8 +515,7 @@ class KubernetesHerder:
             if (new := set(topics) - self._not_taken.setdefault(cluster_id, set()))
         }
         await check_not_taken(self._client, self._namespace, self._name, unknown)
-        for cluster_id, new in unknown.items():
-            self._not_taken[cluster_id] |= new
+        self._not_taken |= {cluster: set(topics) for cluster, topics in target_topics.items()}
 
     async def _delete(self, connector: ReplicationTask, task: ReplicationTask) -> None:
         """Delete a task, unless it has a higher epoch than ``connector``."""

@@ -98,8 +98,11 @@ class DriverCalls:
         tasks = {
             int(index): [load_work(one) for one in work] for index, work in message["tasks"].items()
         }
-        changed = self._store.put_tasks(connector, TaskType(message["type"]), tasks)
-        self._writers.update(dict.fromkeys(topics, flow))
+        type = TaskType(message["type"])
+        changed = self._store.put_tasks(connector, type, tasks)
+        if type is TaskType.SOURCE_TASK:
+            others = {topic: writer for topic, writer in self._writers.items() if writer != flow}
+            self._writers = others | dict.fromkeys(topics, flow)
         if changed:
             self._placement.request()
 

@@ -1,7 +1,8 @@
 """Figures that a Worker reports about its units, without a request to a broker."""
 
+import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import pytest
 from support.fake_kafka import FakeClock
@@ -16,7 +17,7 @@ from headrace.api import (
 )
 from headrace.connect import DriverIdentity, EpochAltered, Worker
 from headrace.connect.runtime.ownership import RELEASE_TIMEOUT_S, Ownership
-from headrace.errors import HeadraceError
+from headrace.errors import HeadraceError, Retriable
 from headrace.standalone.task_store import TaskStore
 
 FLOW = ReplicationFlow.model_validate(
@@ -40,6 +41,8 @@ class Herder:
         self.store.put("orders", TaskType.HEARTBEAT_CONNECTOR)
         self.rejections: list[HeadraceError] = []
         """Errors of the next attempts to publish tasks."""
+        self.may_release: Callable[[], object] = lambda: None
+        """Called before each release."""
 
     @property
     def assigned_to_me(self) -> ReplicationTask:
@@ -57,7 +60,11 @@ class Herder:
     def claim(self, task: ReplicationTask, status: ReplicationTaskStatus) -> ReplicationTask:
         return self.store.write_status(task, status)
 
-    report = release = claim
+    report = claim
+
+    def release(self, task: ReplicationTask, status: ReplicationTaskStatus) -> ReplicationTask:
+        self.may_release()
+        return self.claim(task, status)
 
     def list_tasks(self, connector: ReplicationTask, type: TaskType) -> list[ReplicationTask]:
         return []
@@ -208,3 +215,72 @@ def test_failed_connector_is_released_when_it_is_assigned_elsewhere(
     wait_for(worker, {})
     (unit,) = herder.store
     assert unit.status.driver_name == ""
+
+
+def test_a_restart_does_not_wait_for_the_release_of_a_failed_unit(
+    occupied: tuple[Worker, Occupied],
+) -> None:
+    """The event loop of a pod restarts units, and carries out their releases."""
+    worker, herder = occupied
+    answers = threading.Event()
+    herder.may_release = lambda: answers.wait(60)
+    assert worker.restart(CONNECTOR)
+    assert phases(worker) == {CONNECTOR: TaskPhase.FAILED}
+    answers.set()
+    herder.other_flow = False
+    deadline = time.monotonic() + 60
+    while phases(worker) != {CONNECTOR: TaskPhase.RUNNING}:
+        assert time.monotonic() < deadline, phases(worker)
+        worker.update([herder.assigned_to_me])
+        time.sleep(0.01)
+
+
+def test_a_failed_connector_is_restarted_though_it_waits_for_a_remedy(
+    occupied: tuple[Worker, Occupied],
+) -> None:
+    worker, _ = occupied
+    deadline = time.monotonic() + 60
+    while [unit.restarts for unit in worker.figures()] != [1]:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_a_release_that_failed_is_repeated(
+    worker: Worker, herder: Herder, clock: FakeClock
+) -> None:
+    worker.update([herder.assigned_to_me])
+    wait_for(worker, {CONNECTOR: TaskPhase.RUNNING})
+    failures: list[HeadraceError] = [Retriable("the API server did not answer")]
+
+    def fail_once() -> None:
+        if failures:
+            raise failures.pop()
+
+    herder.may_release = fail_once
+    deadline = time.monotonic() + 60
+    while [unit.status.driver_name for unit in herder.store] != [""]:
+        assert time.monotonic() < deadline
+        worker.update(herder.store)
+        clock.advance(1)
+        time.sleep(0.01)
+    assert not failures
+
+
+def test_the_wait_for_an_owner_begins_again_with_each_assignment(
+    worker: Worker, herder: Herder, clock: FakeClock
+) -> None:
+    Ownership(herder.assigned_to_me, DriverIdentity("other", "1"), herder).claim(above=0)
+    names = [CONNECTOR]
+
+    def update_with_another_unit(*, without_first: bool = False) -> None:
+        """Return when the worker has decided about all units."""
+        herder.store.put("orders", TaskType.HEARTBEAT_CONNECTOR, index=len(names))
+        names.append(f"orders-heartbeat-connector-{len(names)}")
+        worker.update(herder.all_assigned_to_me[without_first:])
+        wait_for(worker, dict.fromkeys(names[1:], TaskPhase.RUNNING))
+
+    update_with_another_unit()
+    update_with_another_unit(without_first=True)  # it was assigned elsewhere
+    clock.advance(2 * RELEASE_TIMEOUT_S)
+    update_with_another_unit()
+    assert herder.all_assigned_to_me[0].status.driver_name == "other"

@@ -3,12 +3,20 @@
 import asyncio
 import gc
 import time
+from functools import partial
 from threading import Thread
 from typing import Any, cast
 
 import pytest
 
-from headrace.api import ReplicationFlow, ReplicationTask, TaskType
+from headrace.api import (
+    FLOW_LABEL,
+    TOPICS_ANNOTATION,
+    ReplicationFlow,
+    ReplicationTask,
+    TaskType,
+)
+from headrace.connect import TargetTaken
 from headrace.driver.kubernetes_herder import KubernetesHerder
 from headrace.k8s import Client, Unavailable
 
@@ -48,6 +56,36 @@ def test_an_error_that_comes_when_nobody_waits_any_more_is_not_printed() -> None
         loop.close()
     gc.collect()
     assert not printed
+
+
+class Tasks:
+    """Client that lists the tasks of other flows only."""
+
+    def __init__(self) -> None:
+        self.of_others: list[Any] = []
+
+    async def list(self, *_: object, metadata_only: bool = False, **__: object) -> Any:
+        return self.of_others if metadata_only else []
+
+
+def test_a_topic_that_was_left_is_checked_before_it_is_written_again() -> None:
+    async def scene() -> None:
+        client, loop = Tasks(), asyncio.get_running_loop()
+        herder = KubernetesHerder(cast(Client, client), loop, _flow())
+
+        async def publish(*topics: str) -> None:
+            publishing = partial(herder.put_tasks, CONNECTOR, TaskType.SOURCE_TASK, {})
+            await asyncio.to_thread(publishing, {"T": topics})
+
+        await publish("left", "kept")
+        await publish("kept")
+        labels, annotations = {FLOW_LABEL: "other"}, {TOPICS_ANNOTATION: "left"}
+        client.of_others = [{"metadata": {"labels": labels, "annotations": annotations}}]
+        await publish("kept")
+        with pytest.raises(TargetTaken, match="other"):
+            await publish("kept", "left")
+
+    asyncio.run(scene())
 
 
 def _flow() -> ReplicationFlow:

@@ -84,6 +84,10 @@ class Restarts:
         """Return the number of all restarts in this process."""
         return self._totals.get(id, 0)
 
+    def add_early(self, id: TaskId) -> None:
+        """Count a restart before the end of the back-off. It does not change the back-off."""
+        self._totals[id] = self.total(id) + 1
+
     def forget(self, id: TaskId) -> None:
         """Reset a unit's count after a user restarted it."""
         self._failures.pop(id, None)

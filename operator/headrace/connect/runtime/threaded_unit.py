@@ -19,6 +19,7 @@ from headrace.connect.runtime.context import FlowContext
 from headrace.connect.runtime.herder import Herder
 from headrace.connect.runtime.lifecycle import LifeCycle, release
 from headrace.connect.runtime.ownership import Ownership
+from headrace.connect.runtime.retries import restart_delay_s
 from headrace.errors import HeadraceError, Retriable, from_exception
 from headrace.kafka import KafkaException, translate
 from headrace.logs import get_logger
@@ -59,6 +60,9 @@ class ThreadedUnit(ABC):
         self._wake = threading.Event()
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name=self.name, daemon=True)
+        self._ending = threading.Lock()
+        """Held while it is decided which thread releases a failed unit."""
+        self._ended = False
         self.beside_ready: tuple[Condition, ...] = ()
         """Conditions that ``report_ready`` adds."""
         self._failed_with: ReplicationFlow | None = None
@@ -81,14 +85,17 @@ class ThreadedUnit(ABC):
             self._wake.set()
 
     def stop(self) -> None:
-        """Request the unit to stop and to release its ownership.
+        """Request the unit to stop and to release its ownership. The call does not wait.
 
-        A failed unit releases it immediately.
+        A failed unit, whose thread may have ended, releases it in a new thread.
         """
         self._stopping.set()
         self._wake.set()
-        if self.phase is TaskPhase.FAILED:
-            self._release()
+        with self._ending:
+            if self._ended and self.phase is TaskPhase.FAILED and not self.alive:
+                release = self._release_failed
+                self._thread = threading.Thread(target=release, name=self.name, daemon=True)
+                self._thread.start()
 
     def join(self, timeout_s: float) -> bool:
         """Wait for the end of the thread; return whether it has ended."""
@@ -182,9 +189,18 @@ class ThreadedUnit(ABC):
         self._life.changed()
         if failure is not None and (is_gone := self.has_remedy(failure)) is not None:
             self._wait_for_remedy(is_gone)
+        with self._ending:
+            self._ended = True
+            releases = self.stopping and self.phase is TaskPhase.FAILED
+        if releases:
+            self._release_failed()
 
     def _wait_for_remedy(self, is_gone: Callable[[], bool]) -> None:
-        while not (self._stopping.wait(_REMEDY_S) or self.superseded):
+        """Wait until the unit may be restarted, in any case until its back-off is over."""
+        until_s = self.clock.monotonic() + restart_delay_s(self._life.restarts)
+        while self.clock.monotonic() < until_s:
+            if self._stopping.wait(_REMEDY_S) or self.superseded:
+                break
             self._remedied = is_gone()
         self._life.changed()
 
@@ -226,6 +242,11 @@ class ThreadedUnit(ABC):
             else:
                 return True
         return False
+
+    def _release_failed(self) -> None:
+        release(self.ownership, self.log)
+        self._life.phase = TaskPhase.CLOSED
+        self._life.changed()
 
     def _release(self) -> None:
         self._life.phase = TaskPhase.CLOSED
