@@ -205,6 +205,11 @@ class Translation:
         return len(self._settled) + (0 if self._again is None else len(self._again))
 
     @property
+    def source_end(self) -> int:
+        """Source offset after the last record of the copies that lead to all records."""
+        return self._settled.source_end
+
+    @property
     def _latest(self) -> OffsetMap:
         return self._settled if self._again is None else self._again
 
@@ -359,6 +364,8 @@ class SyncedOffsets:
         translated = None if known is None else known.translation.translate(offset)
         if copied_to is None or (known is not None and offset <= known.last.source_offset):
             return translated
+        if known is not None and offset < known.translation.source_end:
+            return translated  # the copy resumed at an earlier offset, and has not passed this one
         source, target = copied_to
         if offset >= source:  # the next record gets this target offset or a later one
             least = target if translated is None else max(target, translated.offset)

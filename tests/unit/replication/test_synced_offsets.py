@@ -58,6 +58,12 @@ def test_behind_the_last_sync_progress_tells_the_end_of_the_copy() -> None:
     assert known.translate(AT, 11, CopiedTo(12, 10)) == exact(10)
 
 
+def test_a_copy_that_resumed_earlier_does_not_move_groups_past_records() -> None:
+    known = of((0, 0, b"a"), (999, 999, b"a"), (0, 1000, b"b"), (299, 1299, b"b"))
+    assert known.translate(AT, 800, CopiedTo(300, 1300)) == exact(800)
+    assert known.translate(AT, 300, CopiedTo(300, 1300)) == exact(300)
+
+
 def test_at_the_end_of_the_copy_markers_of_the_target_are_taken_in() -> None:
     known = of((0, 0, b"a"), (9, 9, b"a"))
     assert known.translate(AT, 12, CopiedTo(12, 11)) == exact(11)

@@ -365,8 +365,8 @@ class GroupCheckpoints:
             return set()  # without applyToGroups, share groups are not followed
         if groups - self._kinds.keys():
             found = self._context.source.protocol_types()
-            self._kinds = {group: found.get(group, "") for group in groups}
-        return {group for group in groups if self._kinds[group] == SHARE}
+            self._kinds = {group: found[group] for group in groups & found.keys()}
+        return {group for group in groups if self._kinds.get(group) == SHARE}
 
     def _count_unread(self) -> None:
         counts = Counter[str]()

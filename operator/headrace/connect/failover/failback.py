@@ -112,12 +112,17 @@ def hand_over_groups(forward: FlowContext, back: FlowContext) -> None:
 
     They are the offsets from before the fail-over, because consumers have moved to the target. The
     marks are stored as first checkpoints of the reverse flow.
+
+    Raises:
+        HeadraceError: The offsets of a group could not be read. The call can be repeated.
     """
     forward_log, backward_log = CheckpointLog(forward), CheckpointLog(back)
     try:
         forward_log.prepare()
         written = forward_log.of_flow()
-        committed, _ = back.target.committed({group for group, _ in written})
+        committed, refused = back.target.committed({group for group, _ in written})
+        for error in refused.values():
+            raise error
         backward_log.prepare()
         made = []
         for (group, at), stored in written.items():

@@ -37,6 +37,8 @@ The calls continue until the herder takes the unit from its driver.
 _MAX_WRITES = 100
 _MAX_PRODUCERS = 16
 _MAX_NAMED = 5
+_LAST_S = 253_402_300_799
+"""Last second of the year 9999. Producers can write any timestamp."""
 
 
 class SourceWatcher(ThreadedUnit):
@@ -298,7 +300,7 @@ def _joined(
         one.producer_id: SourceProducer(
             producer_id=one.producer_id,
             transactional_id=one.transactional_id,
-            last_timestamp=datetime.fromtimestamp(max(0, one.last_ms) // 1000, UTC),
+            last_timestamp=datetime.fromtimestamp(min(max(0, one.last_ms // 1000), _LAST_S), UTC),
         )
         for one in found
     }

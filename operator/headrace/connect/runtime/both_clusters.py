@@ -22,15 +22,18 @@ def groups_in_use(admin: Admin) -> dict[str, frozenset[str]]:
     Groups of all kinds and in all states count.
 
     Raises:
-        HeadraceError: The cluster could not be read.
+        HeadraceError: The cluster, or the offsets of a group, could not be read.
     """
     members = admin.groups_with_members()
     share = {group for group, kind in members.items() if kind == SHARE}
-    committed, _ = admin.committed(members.keys() - share)
+    committed, refused = admin.committed(members.keys() - share)
     found = {group: frozenset(at.topic for at in those) for group, those in committed.items()}
     if share:
-        starts, _ = admin.share_starts(share)
+        starts, unread = admin.share_starts(share)
         found |= {group: frozenset(at.topic for at in those) for group, those in starts.items()}
+        refused |= unread
+    for error in refused.values():
+        raise error
     return found
 
 

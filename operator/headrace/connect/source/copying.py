@@ -94,6 +94,7 @@ def settle(
         OwnershipLost: Another driver owns the partitions, according to progress.
         Retriable: Brokers do not respond. A restore then continues from ``progress.settled``.
     """
+    held = lane.partitions
     try:
         lane.settle(DRAIN_TIMEOUT_S)
         if lane.transactions is not None:
@@ -113,9 +114,13 @@ def settle(
     settled = {
         at: start
         for at, start in progress.settled.items()
-        if at not in failed and at not in late and not start.waits
+        if at in held and at not in failed and at not in late and not start.waits
     }
-    return Restored(with_new_epoch(context, progress.ownership, settled), late)
+    starts = with_new_epoch(context, progress.ownership, settled)
+    # An owner that claimed since the last check may have fenced only the epoch before.
+    context.progress.read_to_end()
+    progress.check_owner(partitions)
+    return Restored(starts, late)
 
 
 def store_settled(
@@ -127,7 +132,11 @@ def store_settled(
     """
     context.progress.read_to_end()
     progress.check_owner(partitions)
-    progress.write(progress.to_store)
+    signature = progress.ownership.signature
+    to_store = {at: (context.stored(at), start) for at, start in progress.to_store.items()}
+    ours = {at: one for at, (known, one) in to_store.items() if known and known.owner == signature}
+    progress.write(ours)
+    progress.keep_settled(partitions)
     return Restored({}, {})
 
 

@@ -111,6 +111,10 @@ class TaskPositions:
             self._confirmed.discard(at)
         self._resetting_by = None
 
+    def keep_settled(self, partitions: Set[TopicPartition]) -> None:
+        """Forget the settled offsets of all other partitions, which belong to other tasks."""
+        self.settled = {at: start for at, start in self.settled.items() if at in partitions}
+
     def leave(self, partitions: Iterable[TopicPartition]) -> None:
         """Forget partitions that left the task while they were closed.
 
@@ -145,10 +149,13 @@ class TaskPositions:
                 self._confirmed.add(at)
 
     def check_owner(self, partitions: Iterable[TopicPartition]) -> None:
-        """Raise ``OwnershipLost`` if progress names a later owner of a partition."""
+        """Raise ``OwnershipLost`` if progress names a later owner of a partition.
+
+        A partition that was not restored yet has an earlier owner, whose epoch may be higher.
+        """
         for at in partitions:
             stored = self._context.stored(at)
-            if stored is None:
+            if stored is None or not (at in self._starts or at in self.settled):
                 continue
             # Without a common herder, two owners that claim at the same time may choose the same
             # epoch.

@@ -106,6 +106,14 @@ def test_producers_with_old_timestamps_are_named_by_their_sequences(watched: Wat
     assert "producer id 3 of transactional id pay" in watched.said()
 
 
+def test_a_timestamp_that_no_date_has_is_the_last_one(watched: Watched) -> None:
+    watched.fail_over()
+    watched.write(0, 1, producer(1, 0, last_ms=1_760_000_000_000_000))
+    assert "orders-0 has 1 new offsets since" in watched.said()
+    (write,) = watched.unit.status.source_writes
+    assert [one.last_timestamp.year for one in write.producers] == [9999]
+
+
 def test_a_later_write_keeps_the_first_time_also_of_another_driver(watched: Watched) -> None:
     watched.fail_over()
     watched.write(1, 2)

@@ -8,11 +8,11 @@ from dataclasses import replace
 from typing import Any, cast
 
 import pytest
-from support.fake_kafka import MARKER
+from support.fake_kafka import MARKER, FakeRecord
 from support.memory_mover import MemoryLane
 from support.source_tasks import COPY, P0, P1, Scene
 
-from headrace.api import ConditionType, OnDataLoss, find_condition
+from headrace.api import ConditionType, OnDataLoss, TaskPhase, find_condition
 from headrace.api.partitions import TopicPartition
 from headrace.datapath import Before, Resumed
 from headrace.errors import Fatal, Retriable
@@ -504,3 +504,44 @@ def test_what_an_owner_with_transactions_had_committed_is_known_before_it_is_rep
     assert before.source_offset == 5
     key = second.context.progress_key(P0)
     assert before.progress == second.context.progress.partition_of(key)
+
+
+def test_a_partition_whose_last_owner_has_a_higher_epoch_is_not_lost(made: Made) -> None:
+    scene = made(P0, P1)
+    fill(scene, 1)
+    scene.start()
+    scene.settle()
+    scene.task.change(frozenset({P0}))
+    for _ in range(4):
+        scene.run_once()
+        scene.commit()
+    scene.take_away(P1, epoch=9)
+    scene.task.change(frozenset({P0, P1}))
+    fill(scene, 1)
+    scene.guard(scene.task.advance)  # it begins to restore the partition
+    scene.guard(scene.task.process)
+    scene.guard(scene.task.commit)
+    assert scene.phase is TaskPhase.RUNNING
+
+
+def test_a_lane_is_not_continued_behind_the_fence_of_a_later_owner(
+    made: Made, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scene = made(P0)
+    scene.start()
+    scene.settle()
+    fill(scene, 1)
+
+    def take_it() -> None:
+        fence(scene).meanwhile = lambda: None
+        scene.take_away(P0)
+        scene.target.write(TopicPartition(COPY, 0), FakeRecord(None, b"0", 0))
+
+    fence(scene).meanwhile = take_it
+    monkeypatch.setattr(MemoryLane, "outdated", True)
+    scene.guard(scene.task.process)
+    monkeypatch.setattr(MemoryLane, "outdated", False)
+    scene.restore_pool.run()
+    for _ in range(3):
+        scene.run_once()
+    assert scene.copies() == [b"0"]

@@ -161,6 +161,10 @@ def test_what_was_failed_over_lost_or_is_read_is_kept(scene: Scene, deletion: To
     scene.target.active.add("billing")
     assert "kept: east.orders: group billing reads it" in poll(scene, deletion)
     assert COPY in scene.target.ids
+    scene.target.forbidden.add("billing")
+    assert "may not read billing" in poll(scene, deletion)
+    assert COPY in scene.target.ids, "its group may read it"
+    scene.target.forbidden.clear()
     scene.target.active.clear()
     assert "CopiesDeleted" in poll(scene, deletion)
 
