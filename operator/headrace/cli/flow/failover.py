@@ -276,7 +276,7 @@ class _Run:
     def _drained(self, found: Survey) -> Survey:
         """Wait until the flow has copied everything, and stop it.
 
-        Raise an error, and let the flow continue, if the source receives records in the meantime.
+        After an error, such as records that the source received in the meantime, it continues.
         """
         runs = self._runs()
         if why := _refusal_reasons(self.context, found, behind=not runs):
@@ -289,19 +289,24 @@ class _Run:
                     f"; the flow keeps running, see `headrace status {self.context.name}`"
                 )
             found = survey(self.context, _POLL_S)
+        try:
+            return self._stopped(found)
+        except BaseException:
+            if runs:
+                self._set_state(FlowState.RUNNING)
+            raise
+
+    def _stopped(self, found: Survey) -> Survey:
+        """Stop the flow, and return the last survey. Raise an error if it cannot be failed over."""
         self._stop(found)
         ends = {at: one.source_end for at, one in found.partitions.items()}
         found = self._survey()
         grew = {at: one.source_end - ends.get(at, 0) for at, one in found.partitions.items()}
         late = {at: more for at, more in grew.items() if more}
         if late or found.active:
-            if runs:
-                self._set_state(FlowState.RUNNING)
             reason = format_growth(late) if late else _in_use(self.context, found)
             raise Fatal(f"{self.context.name} is not failed over, and keeps running: {reason}")
         if self._losses_refused(found):
-            if runs:
-                self._set_state(FlowState.RUNNING)
             raise Fatal(
                 f"{self.context.name} is not failed over: a new loss was detected, see "
                 f"`headrace failover {self.context.name} --dry-run`"

@@ -435,6 +435,18 @@ def test_a_record_that_comes_while_the_flow_is_stopped_lets_it_run_on(
     assert scene.stored(P0).switch is None
 
 
+def test_a_source_that_does_not_answer_while_the_flow_is_stopped_lets_it_run_on(
+    say: Say,
+    scene: Scene,
+    herder: StandaloneHerder,
+    meanwhile: list[Callable[[], object]],
+) -> None:
+    meanwhile += [lambda: None, lambda: setattr(scene.source, "away", True)]
+    assert "no broker of east answered" in say("failover", "f", code=1)
+    assert state(herder) is FlowState.RUNNING
+    assert scene.stored(P0).switch is None
+
+
 def test_it_is_refused_while_consumers_of_the_source_run(say: Say, scene: Scene) -> None:
     scene.source.active = {"billing"}
     assert "consumers of billing still run at east: stop them" in say("failover", "f", code=1)
