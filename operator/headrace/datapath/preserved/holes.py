@@ -235,6 +235,8 @@ class _Open:
     """First offset that is not filled."""
     closer: Closer | None
     """Closer that writes the hole's first marker; None if that is done or not needed."""
+    compared: bool = False
+    """Whether the log's end was compared with the hole. The closer waits for that."""
 
     @property
     def left(self) -> int:
@@ -313,15 +315,17 @@ class Holes:
         The earlier owner's data are at their correct offsets. A marker after them would be at a
         wrong one.
         """
-        closing = {at: one.hole.first for at, one in self._open.items() if one.closer is not None}
+        closing = {at: one for at, one in self._open.items() if one.closer is not None}
         if not closing:
             return {}
-        ends = await log_ends(self._cluster, closing, timeout_s=_LEADER_S)
+        first = {at: one.hole.first for at, one in closing.items()}
+        ends = await log_ends(self._cluster, first, timeout_s=_LEADER_S)
         failed = dict(ends.failed)
         for at, end in ends.found.items():
-            if end.end_offset != closing[at]:
+            closing[at].compared = True
+            if end.end_offset != first[at]:
                 failed[at] = Retriable(
-                    f"{at} on {self._cluster.name} grew from {closing[at]} to {end.end_offset} "
+                    f"{at} on {self._cluster.name} grew from {first[at]} to {end.end_offset} "
                     "meanwhile"
                 )
         return failed
@@ -353,7 +357,7 @@ class Holes:
         """Yield each filler with the holes that it fills next."""
         closing: dict[Closer, dict[TopicPartition, Hole]] = {}
         for at, one in self._open.items():
-            if one.closer is not None:
+            if one.closer is not None and one.compared:
                 closing.setdefault(one.closer, {})[at] = Hole(one.first, one.first + 1)
         for closer, holes in closing.items():
             if closer not in self._closing:

@@ -1,11 +1,12 @@
 """Holes of several partitions, which share transactions."""
 
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 from support.fake_broker import serving
-from support.fake_kafka import MARKER, FakeClock, FakeCluster, FakeLog
+from support.fake_kafka import MARKER, FakeClock, FakeCluster, FakeLog, FakeRecord
 from support.patience import WITHIN_S
 from support.preserving_target import PreservingTarget
 
@@ -52,6 +53,17 @@ class Filling:
         while len(self.outcomes) < len(ATS):
             assert self._loop.now_s() < deadline_s, self.outcomes
             self._loop.run_once(0.05)
+
+    def while_ends_are_compared(self, call: Callable[[], None]) -> None:
+        """Call a function in the loop, before the next answer about a log's end."""
+        called = threading.Event()
+
+        def meanwhile() -> None:
+            self._loop.call_from_thread(call)
+            self._loop.call_from_thread(called.set)
+            assert called.wait(WITHIN_S)
+
+        self.target.meanwhile = meanwhile
 
     def markers(self) -> list[int]:
         logs = self.target.cluster.logs
@@ -113,3 +125,16 @@ def test_what_is_stopped_fails_and_may_be_filled_in_part(filling: Filling) -> No
     filling.run()
     assert all(isinstance(one, Retriable) for one in filling.outcomes.values())
     assert max(filling.markers()) <= 4, "the round that was begun"
+
+
+def test_a_hole_that_comes_while_ends_are_compared_is_compared_itself(filling: Filling) -> None:
+    """An earlier owner's batch was appended to its partition during the take-over."""
+    closer = filling.closer("headrace-data")
+    filling.target.cluster.write(ATS[1], FakeRecord(None, b"0", 0))
+    filling.while_ends_are_compared(lambda: filling.holes.fill(ATS[1], Hole(0, 1), closer))
+    for at in (ATS[0], ATS[2]):
+        filling.holes.fill(at, Hole(0, 1), closer)
+    filling.run()
+    assert "grew from 0 to 1" in str(filling.outcomes[ATS[1]])
+    assert [filling.outcomes[at] for at in (ATS[0], ATS[2])] == [None, None]
+    assert len(filling.target.cluster.logs[ATS[1]].entries) == 1
