@@ -62,7 +62,7 @@ class ThreadedUnit(ABC):
         self._thread = threading.Thread(target=self._run, name=self.name, daemon=True)
         self._ending = threading.Lock()
         """Held while it is decided which thread releases a failed unit."""
-        self._ended = False
+        self._ended = self._releasing = False
         self.beside_ready: tuple[Condition, ...] = ()
         """Conditions that ``report_ready`` adds."""
         self._failed_with: ReplicationFlow | None = None
@@ -92,7 +92,8 @@ class ThreadedUnit(ABC):
         self._stopping.set()
         self._wake.set()
         with self._ending:
-            if self._ended and self.phase is TaskPhase.FAILED and not self.alive:
+            if self._ended and self.phase is TaskPhase.FAILED and not self._releasing:
+                self._releasing = True
                 release = self._release_failed
                 self._thread = threading.Thread(target=release, name=self.name, daemon=True)
                 self._thread.start()
@@ -191,7 +192,7 @@ class ThreadedUnit(ABC):
             self._wait_for_remedy(is_gone)
         with self._ending:
             self._ended = True
-            releases = self.stopping and self.phase is TaskPhase.FAILED
+            releases = self._releasing = self.stopping and self.phase is TaskPhase.FAILED
         if releases:
             self._release_failed()
 
