@@ -268,7 +268,7 @@ class Instances:
             return False
         due = self.restarts.is_due(id, running.started_at, time.monotonic())
         if not due and at_once:
-            self.restarts.add_early(id)
+            self.restarts.add(id)
         elif not due:
             return False
         restarts = self.restarts.count(id)

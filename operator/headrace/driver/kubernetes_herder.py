@@ -512,7 +512,7 @@ class KubernetesHerder:
         unknown = {
             cluster_id: new
             for cluster_id, topics in target_topics.items()
-            if (new := set(topics) - self._not_taken.setdefault(cluster_id, set()))
+            if (new := set(topics) - self._not_taken.get(cluster_id, set()))
         }
         await check_not_taken(self._client, self._namespace, self._name, unknown)
         self._not_taken |= {cluster: set(topics) for cluster, topics in target_topics.items()}

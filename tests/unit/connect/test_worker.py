@@ -102,10 +102,16 @@ def phases(worker: Worker) -> dict[str, TaskPhase | None]:
     return {unit.id.name: unit.status.phase for unit in worker.figures()}
 
 
-def wait_for(worker: Worker, expected: dict[str, TaskPhase | None]) -> None:
+def wait_for(
+    worker: Worker,
+    expected: dict[str, TaskPhase | None],
+    step: Callable[[], object] = lambda: None,
+) -> None:
+    """Repeat a step until the units have these phases."""
     deadline = time.monotonic() + 60
     while phases(worker) != expected:
         assert time.monotonic() < deadline, phases(worker)
+        step()
         time.sleep(0.01)
 
 
@@ -228,11 +234,11 @@ def test_a_restart_does_not_wait_for_the_release_of_a_failed_unit(
     assert phases(worker) == {CONNECTOR: TaskPhase.FAILED}
     answers.set()
     herder.other_flow = False
-    deadline = time.monotonic() + 60
-    while phases(worker) != {CONNECTOR: TaskPhase.RUNNING}:
-        assert time.monotonic() < deadline, phases(worker)
-        worker.update([herder.assigned_to_me])
-        time.sleep(0.01)
+    wait_for(
+        worker,
+        {CONNECTOR: TaskPhase.RUNNING},
+        lambda: worker.update([herder.assigned_to_me]),
+    )
 
 
 def test_a_failed_connector_is_restarted_though_it_waits_for_a_remedy(

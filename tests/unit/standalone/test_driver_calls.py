@@ -3,20 +3,11 @@
 from typing import Any
 from unittest.mock import Mock
 
-from headrace.api import ReplicationFlow, TaskType, TopicPartitions, dump, dump_work
+from support.source_tasks import FLOW
+
+from headrace.api import TaskType, TopicPartitions, dump, dump_work
 from headrace.standalone.driver_calls import DriverCalls
 from headrace.standalone.task_store import TaskStore
-
-FLOW = ReplicationFlow.model_validate(
-    {
-        "metadata": {"name": "f"},
-        "spec": {
-            "source": {"alias": "east", "bootstrapServers": "127.0.0.1:1"},
-            "target": {"alias": "west", "bootstrapServers": "127.0.0.1:2"},
-            "topics": {"include": ["orders"]},
-        },
-    }
-)
 
 
 def test_a_target_topic_that_a_flow_has_left_is_free() -> None:

@@ -276,7 +276,7 @@ class _Run:
     def _drained(self, found: Survey) -> Survey:
         """Wait until the flow has copied everything, and stop it.
 
-        After an error, such as records that the source received in the meantime, it continues.
+        After an error, for example because the source received records, the flow continues.
         """
         runs = self._runs()
         if why := _refusal_reasons(self.context, found, behind=not runs):

@@ -84,8 +84,8 @@ class Restarts:
         """Return the number of all restarts in this process."""
         return self._totals.get(id, 0)
 
-    def add_early(self, id: TaskId) -> None:
-        """Count a restart before the end of the back-off. It does not change the back-off."""
+    def add(self, id: TaskId) -> None:
+        """Add a restart to ``total``. It does not change the back-off."""
         self._totals[id] = self.total(id) + 1
 
     def forget(self, id: TaskId) -> None:
@@ -107,7 +107,7 @@ class Restarts:
         if now - failures.last_restart < restart_delay_s(failures.restarts):
             return False
         failures.restarts += 1
-        self._totals[id] = self.total(id) + 1
+        self.add(id)
         failures.last_restart = now
         return True
 

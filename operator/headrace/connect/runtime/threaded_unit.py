@@ -62,7 +62,10 @@ class ThreadedUnit(ABC):
         self._thread = threading.Thread(target=self._run, name=self.name, daemon=True)
         self._ending = threading.Lock()
         """Held while it is decided which thread releases a failed unit."""
-        self._ended = self._releasing = False
+        self._ended = False
+        """Whether ``_run`` has ended, so that it will not release the unit."""
+        self._releasing = False
+        """Whether a thread releases the failed unit, or has released it."""
         self.beside_ready: tuple[Condition, ...] = ()
         """Conditions that ``report_ready`` adds."""
         self._failed_with: ReplicationFlow | None = None
@@ -94,8 +97,9 @@ class ThreadedUnit(ABC):
         with self._ending:
             if self._ended and self.phase is TaskPhase.FAILED and not self._releasing:
                 self._releasing = True
-                release = self._release_failed
-                self._thread = threading.Thread(target=release, name=self.name, daemon=True)
+                self._thread = threading.Thread(
+                    target=self._release_failed, name=self.name, daemon=True
+                )
                 self._thread.start()
 
     def join(self, timeout_s: float) -> bool:
@@ -245,6 +249,7 @@ class ThreadedUnit(ABC):
         return False
 
     def _release_failed(self) -> None:
+        """Release a failed unit, and replace it only afterwards."""
         release(self.ownership, self.log)
         self._life.phase = TaskPhase.CLOSED
         self._life.changed()

@@ -132,10 +132,7 @@ def store_settled(
     """
     context.progress.read_to_end()
     progress.check_owner(partitions)
-    signature = progress.ownership.signature
-    to_store = {at: (context.stored(at), start) for at, start in progress.to_store.items()}
-    ours = {at: one for at, (known, one) in to_store.items() if known and known.owner == signature}
-    progress.write(ours)
+    progress.write(progress.to_store)
     progress.keep_settled(partitions)
     return Restored({}, {})
 

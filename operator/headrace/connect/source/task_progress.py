@@ -167,16 +167,22 @@ class TaskPositions:
     def to_store(self) -> Starts:
         """Results of closed lanes to store.
 
-        With transactions, only results with a new loss are included. The last transaction has
-        stored all other results.
+        Partitions that another owner took, or whose progress was deleted, are left out. With
+        transactions, only results with a new loss are included. The last transaction has stored all
+        other results.
         """
+        ours = {at: start for at, start in self.settled.items() if self._is_ours(at)}
         if not self._context.exactly_once:
-            return self.settled
+            return ours
         return {
             at: start
-            for at, start in self.settled.items()
+            for at, start in ours.items()
             if start.loss is not None and start.loss != self.losses.get(at)
         }
+
+    def _is_ours(self, at: TopicPartition) -> bool:
+        stored = self._context.stored(at)
+        return stored is not None and stored.owner == self.ownership.signature
 
     @property
     def unstored_loss(self) -> bool:

@@ -1,7 +1,5 @@
 """Requests for groups that are not answered once."""
 
-from collections.abc import Iterator
-
 import pytest
 from support.checkpoint_units import Units
 from support.source_tasks import P0, Scene
@@ -14,13 +12,6 @@ from headrace.connect.runtime.context import FlowContext
 from headrace.errors import Fatal
 from headrace.kafka import SHARE
 from headrace.replication import Checkpoint
-
-
-@pytest.fixture
-def scene() -> Iterator[Scene]:
-    scene = Scene()
-    yield scene
-    scene.close()
 
 
 @pytest.fixture

@@ -339,7 +339,8 @@ def test_a_stall_drops_the_queue_also_while_the_pool_is_busy(scene: Scene) -> No
     assert scene.producer.queue == []
 
 
-def test_what_fails_while_the_lane_is_settled_is_reported(scene: Scene) -> None:
+def fail_after_a_stall(scene: Scene) -> None:
+    """Refuse the record in flight of a lane that is to be settled after a stall."""
     scene.source.append("orders", b"a")
     scene.start()
     scene.hold_back()
@@ -349,6 +350,10 @@ def test_what_fails_while_the_lane_is_settled_is_reported(scene: Scene) -> None:
     scene.clock.advance(1.5)
     scene.guard(scene.task.process)
     scene.producer.refuse(sent, KafkaError.TOPIC_AUTHORIZATION_FAILED)
+
+
+def test_what_fails_while_the_lane_is_settled_is_reported(scene: Scene) -> None:
+    fail_after_a_stall(scene)
     scene.let_through()
     scene.restore_pool.run()
     scene.guard(scene.task.advance)
@@ -360,15 +365,7 @@ def test_a_partition_that_left_while_its_lane_was_settled_is_another_tasks(
     scenes: Callable[..., Scene],
 ) -> None:
     scene = scenes(P0, P1)
-    scene.source.append("orders", b"a")
-    scene.start()
-    scene.hold_back()
-    scene.run_once()
-    [sent] = scene.producer.queue
-    sent.in_flight = True
-    scene.clock.advance(1.5)
-    scene.guard(scene.task.process)
-    scene.producer.refuse(sent, KafkaError.TOPIC_AUTHORIZATION_FAILED)
+    fail_after_a_stall(scene)
     scene.task.change(frozenset({P1}))
     scene.let_through()
     scene.recover()
