@@ -15,7 +15,15 @@ from headrace.connect.topics.topic_sync import AddedAcls
 from headrace.errors import Fatal, HeadraceError, InvalidSpec
 from headrace.kafka import Position
 from headrace.logs import get_logger
-from headrace.replication import Loss, Progress, ProgressKey, Switch, TopicAcl, write_denial
+from headrace.replication import (
+    SHARE_GROUP,
+    Loss,
+    Progress,
+    ProgressKey,
+    Switch,
+    TopicAcl,
+    write_denial,
+)
 
 _EXACT_TIMEOUT_S = 15.0
 """Time in seconds to wait for the offset sync that makes a translation exact."""
@@ -162,7 +170,7 @@ class LateCommit(NamedTuple):
 
 
 def committed_offsets(context: FlowContext) -> dict[GroupPartition, int]:
-    """Return the committed offsets of the groups of the source."""
+    """Return the committed offsets of the consumer groups of the source that can be read."""
     found, _ = context.source.committed(_names(context))
     return {
         GroupPartition(group, at): one.offset
@@ -181,10 +189,14 @@ def settle_groups(
 
     A group without members may commit during the fail-over. Therefore the offsets are read again,
     and changed offsets are set, for a limited number of rounds. Return the commits that follow the
-    last round. Wait for late commits only if a group has committed after the offsets ``before``.
+    last round. Wait for late commits only if a consumer group has committed after the offsets
+    ``before``, or is not in them.
     """
     groups.read(_names(context))
-    in_use = any(before.get(at, one.offset) != one.offset for at, one in groups.waiting.items())
+    in_use = any(
+        before.get(at) != one.offset and one.metadata != SHARE_GROUP
+        for at, one in groups.waiting.items()
+    )
     until_s = context.clock.monotonic() + _EXACT_TIMEOUT_S
     for _ in range(_ROUNDS):
         while groups.waiting:

@@ -247,15 +247,20 @@ def test_commits_during_the_switch_are_read_again_and_later_ones_are_named(
     ]
 
 
+@pytest.mark.parametrize("readable", [True, False])
 def test_a_group_that_committed_during_the_fail_over_is_watched_for_later_commits(
-    say: Say, scene: Scene, meanwhile: list[Callable[[], object]]
+    say: Say, scene: Scene, meanwhile: list[Callable[[], object]], readable: bool
 ) -> None:
-    scene.source.consumer_commits("billing", P0, 2)
+    """Let a group commit that could be read, or could not be read, before the fail-over."""
+    scene.source.consumer_commits("billing", P0, 2 if readable else 3)
 
     def commit(offset: int) -> Callable[[], object]:
         return lambda: scene.source.consumer_commits("billing", P0, offset)
 
-    meanwhile += [commit(3), *[lambda: None] * 8, commit(4)]
+    if not readable:
+        scene.source.forbidden.add("billing")
+    first = commit(3) if readable else scene.source.forbidden.clear
+    meanwhile += [first, *[lambda: None] * 8, commit(4)]
     found = json.loads(say("failover", "f", "-o", "json"))
     assert of_group(found) == [(3, 3, 3, 0, 0)]
     assert [(one["sourceOffset"], one["laterOffset"]) for one in found["lateCommits"]] == [(3, 4)]
