@@ -26,8 +26,10 @@ class Target:
         how = judge(offset, self.held, before.ours if before else (), used=self.used)
         if not writes:
             return
-        self.stored = announced(wanted, before, self.held if readable else None, readable=readable)
-        if readable and sets and how is Applied.SET:
+        is_set = readable and how is Applied.SET
+        held = self.held if readable else None
+        self.stored = announced(wanted, before, held, sets=is_set, readable=readable)
+        if is_set and sets:
             assert self.held is None or self.held <= offset, "moved back"
             assert not self.touched or self.held in {*self.set_to, offset, None}, "moved a foreign"
             self.held = offset

@@ -2,15 +2,16 @@
 
 from headrace.replication.checkpoints import (
     APPLIED,
+    NOT_SET,
     SHARE_GROUP,
     Applied,
     Checkpoint,
     StoredCheckpoint,
     announced,
-    decode_applied,
-    encode_applied,
     judge,
+    may_move_back,
     next_checkpoint,
+    translated_after_losses,
 )
 from headrace.replication.filters import NameFilter, RecordChanges, TopicFilter
 from headrace.replication.loops import (
@@ -81,6 +82,7 @@ __all__ = [
     "AS_GIVEN",
     "DEDICATED_CONNECTOR",
     "MAX_PAIRS",
+    "NOT_SET",
     "OFFSETS_PARTITIONS",
     "SHARE_GROUP",
     "STRETCH",
@@ -118,9 +120,7 @@ __all__ = [
     "config_changes",
     "connect_group",
     "copied_by_both",
-    "decode_applied",
     "decode_position",
-    "encode_applied",
     "encode_position",
     "find_loop",
     "incompatible_settings",
@@ -130,6 +130,7 @@ __all__ = [
     "loop_sentence",
     "losses_before",
     "may_loop",
+    "may_move_back",
     "next_checkpoint",
     "policy_for",
     "ring_of_patterns",
@@ -139,6 +140,7 @@ __all__ = [
     "share_addresses",
     "split_groups",
     "thin_out",
+    "translated_after_losses",
     "wanted_acls",
     "with_runs",
     "with_skipped",

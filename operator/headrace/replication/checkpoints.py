@@ -5,13 +5,14 @@ with one partition. MirrorClient and RemoteClusterUtils read them.
 """
 
 import struct
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import NamedTuple, Self
 
 from headrace.replication.mirror_maker_formats import encode_string, take_string
-from headrace.replication.translation import Precision
+from headrace.replication.progress import Loss
+from headrace.replication.translation import Precision, Translated
 
 SHARE_GROUP = "share group"
 """Metadata of a share group's checkpoint. It shows the type of the group without the source."""
@@ -96,6 +97,8 @@ APPLIED = "headrace.applied"
 It is written before an offset is set. A new owner therefore recognizes the offset even after a
 crash between the two writes.
 """
+NOT_SET = "headrace.not-set"
+"""Header of a checkpoint whose own offset headrace has not set for the group."""
 
 
 class Applied(StrEnum):
@@ -104,7 +107,7 @@ class Applied(StrEnum):
     SET = "Set"
     """The group has the checkpoint's offset, or headrace may set it."""
     LATER = "Later"
-    """The group has a later offset that headrace has set. Groups are not moved back."""
+    """The group has a later offset that headrace has set, and moved back on the source since."""
     FOREIGN = "Foreign"
     """The group has an offset that headrace has not set, or is a share group that was used."""
     ACTIVE = "Active"
@@ -114,16 +117,71 @@ class Applied(StrEnum):
 
 
 class StoredCheckpoint(NamedTuple):
-    """A checkpoint with its header."""
+    """A checkpoint with its headers."""
 
     checkpoint: Checkpoint
     applied: tuple[int, ...] = ()
-    """Offsets in the header ``APPLIED``, in addition to the checkpoint's offset."""
+    """Offsets in the header ``APPLIED``."""
+    is_set: bool = True
+    """Whether headrace may also have set the checkpoint's own offset. MirrorMaker 2 sets it."""
 
     @property
     def ours(self) -> frozenset[int]:
         """Offsets that the group has on the target if no consumer has committed since."""
-        return frozenset({*self.applied, self.checkpoint.target_offset})
+        own = (self.checkpoint.target_offset,) if self.is_set else ()
+        return frozenset((*self.applied, *own))
+
+    @property
+    def headers(self) -> dict[str, str | bytes | None]:
+        """Headers of the record."""
+        found: dict[str, str | bytes | None] = {}
+        if self.applied:
+            found[APPLIED] = ",".join(map(str, self.applied)).encode()
+        if not self.is_set:
+            found[NOT_SET] = b""
+        return found
+
+    @classmethod
+    def decode(cls, key: bytes, value: bytes, headers: Mapping[str, object]) -> Self:
+        """Decode a checkpoint record. Raise ``ValueError`` as ``Checkpoint.decode``."""
+        checkpoint = Checkpoint.decode(key, value)
+        return cls(checkpoint, _decode_applied(headers.get(APPLIED)), NOT_SET not in headers)
+
+    def after_losses(self, stored_ms: int, losses: Iterable[Loss]) -> "StoredCheckpoint":
+        """Return the checkpoint with an offset that is correct after losses of the target.
+
+        Args:
+            stored_ms: Unix time in ms at which the checkpoint was stored.
+            losses: Losses of its partition.
+        """
+        lost_from = _lost_since(stored_ms, losses)
+        if lost_from is None or self.checkpoint.target_offset <= lost_from:
+            return self
+        checkpoint = replace(self.checkpoint, target_offset=lost_from)
+        return StoredCheckpoint(checkpoint, tuple(sorted(self.ours)), self.is_set)
+
+
+def translated_after_losses(
+    translated: Translated, synced_ms: int, losses: Iterable[Loss]
+) -> Translated:
+    """Return a translation that is correct after losses of the target.
+
+    ``synced_ms`` is the Unix time in ms of the partition's last offset sync. Syncs after a loss
+    contain the new offsets.
+    """
+    lost_from = _lost_since(synced_ms, losses)
+    if lost_from is None or translated.offset <= lost_from:
+        return translated
+    return Translated(lost_from, Precision.CONSERVATIVE)
+
+
+def _lost_since(time_ms: int, losses: Iterable[Loss]) -> int | None:
+    """Return the first target offset that was lost since ``time_ms``, or None.
+
+    Later source records have this offset or a higher one, because they were copied afterwards.
+    """
+    lost = (one.first for one in losses if one.is_on_target and one.time_ms >= time_ms)
+    return min(lost, default=None)
 
 
 def judge(
@@ -147,42 +205,57 @@ def judge(
     """
     if used:
         return Applied.FOREIGN
-    if current is None or current == translated:
+    if current is None:
         return Applied.SET
     if current not in ours:
         return Applied.FOREIGN
-    return Applied.SET if back or current < translated else Applied.LATER
+    return Applied.SET if back or current <= translated else Applied.LATER
+
+
+def may_move_back(checkpoint: Checkpoint, before: StoredCheckpoint | None) -> bool:
+    """Return whether a group that headrace has set may be moved back to a checkpoint.
+
+    If the group has not moved back on the source, the target has lost records. When they are copied
+    again, the group would skip some of them if it kept its offset.
+    """
+    return (
+        before is not None
+        and before.is_set
+        and before.checkpoint.source_offset <= checkpoint.source_offset
+    )
 
 
 def announced(
-    checkpoint: Checkpoint, before: StoredCheckpoint | None, current: int | None, *, readable: bool
+    checkpoint: Checkpoint,
+    before: StoredCheckpoint | None,
+    current: int | None,
+    *,
+    sets: bool,
+    readable: bool = True,
 ) -> StoredCheckpoint:
     """Return the checkpoint to store before the group's offset is set.
 
     If headrace has set the group's current offset, the header contains it. Without this entry, a
-    later check would take the offset for a consumer's commit. ``readable`` is True if ``current``
-    is known.
+    later check would take the offset for a consumer's commit.
+
+    Args:
+        checkpoint: Checkpoint to store.
+        before: Last stored checkpoint of the group's partition, or None.
+        current: Offset of the group on the target, or None.
+        sets: Whether headrace sets the group to the checkpoint, or has set it.
+        readable: Whether ``current`` is known.
     """
     if before is None:
-        return StoredCheckpoint(checkpoint)
-    if checkpoint == before.checkpoint:
+        return StoredCheckpoint(checkpoint, is_set=sets)
+    if sets and checkpoint == before.checkpoint and before.is_set:
         return before
-    if not readable:  # no offset was set since, so the group has one of the lowest
-        return StoredCheckpoint(checkpoint, tuple(sorted(before.ours)[:2]))
-    kept = current is not None and current in before.ours and current != checkpoint.target_offset
-    return StoredCheckpoint(checkpoint, (current,) if current is not None and kept else ())
+    kept = before.ours if not readable else before.ours & {current}
+    is_set = sets or checkpoint.target_offset in kept
+    return StoredCheckpoint(checkpoint, tuple(sorted(kept - {checkpoint.target_offset})), is_set)
 
 
-def encode_applied(offsets: Collection[int]) -> bytes:
-    """Return the value of the header ``APPLIED``."""
-    return ",".join(map(str, offsets)).encode()
-
-
-def decode_applied(value: object) -> tuple[int, ...]:
-    """Return the offsets in the header ``APPLIED``. Empty if it cannot be read.
-
-    A group with an unreadable header is not changed.
-    """
+def _decode_applied(value: object) -> tuple[int, ...]:
+    """Return the offsets in the header ``APPLIED``. Empty if it cannot be read."""
     text = value.decode(errors="replace") if isinstance(value, bytes) else str(value or "")
     numbers = text.split(",") if text else []
     return tuple(int(one) for one in numbers) if all(map(str.isdecimal, numbers)) else ()

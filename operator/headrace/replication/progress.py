@@ -216,6 +216,11 @@ class Loss:
         return self.action is LossAction.STOPPED
 
     @property
+    def is_on_target(self) -> bool:
+        """True if the target lost records. Offsets are then target offsets."""
+        return self.cause in (LossCause.TARGET_TRUNCATED, LossCause.TARGET_RECREATED)
+
+    @property
     def leaves_gap(self) -> bool:
         """True if the copy still lacks records because of this loss.
 
@@ -224,7 +229,7 @@ class Loss:
         """
         if self.unresolved:
             return True
-        if self.cause in (LossCause.TARGET_TRUNCATED, LossCause.TARGET_RECREATED):
+        if self.is_on_target:
             return self.action is LossAction.CONTINUED
         return self.cause is not LossCause.SOURCE_DIVERGED
 

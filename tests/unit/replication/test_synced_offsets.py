@@ -1,7 +1,19 @@
 """Translation of committed offsets from offset syncs alone."""
 
-from headrace.api import TopicPartition
-from headrace.replication import CopiedTo, OffsetSync, Precision, SyncedOffsets, Translated
+import pytest
+
+from headrace.api import LossAction, LossCause, TopicPartition
+from headrace.replication import (
+    Checkpoint,
+    CopiedTo,
+    Loss,
+    OffsetSync,
+    Precision,
+    StoredCheckpoint,
+    SyncedOffsets,
+    Translated,
+    translated_after_losses,
+)
 
 AT = TopicPartition("orders", 0)
 
@@ -114,3 +126,28 @@ def test_the_way_back_of_what_was_copied_again_is_the_earlier_one() -> None:
     known = of((0, 0, b"a"), (9, 9, b"a"), (5, 10, b"b"), (7, 12, b"b"))
     assert known.translate_back(AT, 4, None) == 4
     assert known.translate_back(AT, 11, None) == 6
+
+
+def lost(cause: LossCause, first: int, time_ms: int) -> Loss:
+    return Loss(cause, first, first + 10, time_ms, action=LossAction.CONTINUED)
+
+
+@pytest.mark.parametrize(
+    ("cause", "time_ms", "offset"),
+    [
+        (LossCause.TARGET_TRUNCATED, 1_000, 10),
+        (LossCause.TARGET_RECREATED, 2_000, 10),
+        (LossCause.TARGET_TRUNCATED, 999, 15),
+        (LossCause.SOURCE_TRUNCATED, 2_000, 15),
+    ],
+)
+def test_pair_from_before_a_loss_of_the_target_is_not_used(
+    cause: LossCause, time_ms: int, offset: int
+) -> None:
+    losses = (lost(LossCause.TARGET_TRUNCATED, 3, 5), lost(cause, 10, time_ms))
+    assert translated_after_losses(exact(15), 1_000, losses).offset == offset
+    assert translated_after_losses(exact(7), 1_000, losses) == exact(7)
+    stored = StoredCheckpoint(Checkpoint("g", "t", 0, 15, 15))
+    found = stored.after_losses(1_000, losses)
+    assert found.checkpoint.target_offset == offset
+    assert 15 in found.ours

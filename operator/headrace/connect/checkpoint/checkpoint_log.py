@@ -10,15 +10,11 @@ from headrace.connect.runtime.offset_sync_writer import AS_MIRROR_MAKER, ensure_
 from headrace.connect.topics.internal_topics import CompactedLog, Keyed, TopicTail
 from headrace.logs import get_logger
 from headrace.replication import (
-    APPLIED,
     STRETCH,
-    Checkpoint,
     OffsetSync,
     SameOffsets,
     StoredCheckpoint,
     SyncedOffsets,
-    decode_applied,
-    encode_applied,
 )
 
 log = get_logger(__name__)
@@ -42,6 +38,8 @@ class CheckpointLog:
         self._log = CompactedLog(self.topic, context, "checkpoints", because=AS_MIRROR_MAKER)
         self._written: dict[bytes, StoredCheckpoint] = {}
         """Last stored checkpoints by key, including checkpoints of other tasks."""
+        self._stored_ms: dict[bytes, int] = {}
+        """Unix time in ms at which each of them was stored."""
         self._earlier: dict[bytes, set[int]] = {}
         """Target offsets of all checkpoints in the topic, by key."""
 
@@ -55,14 +53,14 @@ class CheckpointLog:
                 self._written.pop(key, None)
                 continue
             try:
-                checkpoint = Checkpoint.decode(key, value)
+                stored = StoredCheckpoint.decode(key, value, dict(message.headers() or ()))
             except ValueError as error:
                 log.warning("unreadable checkpoint", offset=message.offset(), why=str(error))
                 continue
-            applied = decode_applied(dict(message.headers() or ()).get(APPLIED))
-            self._written[key] = StoredCheckpoint(checkpoint, applied)
+            self._written[key] = stored
+            _, self._stored_ms[key] = message.timestamp()
             if self._keeps_earlier:
-                self._earlier.setdefault(key, set()).add(checkpoint.target_offset)
+                self._earlier.setdefault(key, set()).add(stored.checkpoint.target_offset)
 
     def of_flow(self) -> dict[GroupPartition, StoredCheckpoint]:
         """Return the checkpoints of the flow's groups and topics.
@@ -81,6 +79,10 @@ class CheckpointLog:
         """Return the stored checkpoint of a group's partition, or None."""
         return self._written.get(key)
 
+    def stored_ms(self, key: bytes) -> int:
+        """Return the Unix time in ms at which the checkpoint that ``before`` returns was stored."""
+        return self._stored_ms[key]
+
     def earlier(self, key: bytes) -> Collection[int]:
         """Return the target offsets of all checkpoints of a group's partition.
 
@@ -94,10 +96,10 @@ class CheckpointLog:
             key: one for one in checkpoints if self._written.get(key := one.checkpoint.key()) != one
         }
         self._log.write(
-            Keyed(key, one.value(), {APPLIED: encode_applied(applied)} if applied else None)
-            for key, (one, applied) in wanted.items()
+            Keyed(key, one.checkpoint.value(), one.headers or None) for key, one in wanted.items()
         )
         self._written |= wanted
+        self._stored_ms |= dict.fromkeys(wanted, self._context.now_ms)
 
     def close(self) -> None:
         self._log.close()
@@ -118,6 +120,7 @@ class SyncedOffsetLog:
         self.offsets: SyncedOffsets | SameOffsets = SyncedOffsets()
         if context.preserved:
             self.offsets = SameOffsets()
+        self._synced_ms: dict[TopicPartition, int] = {}
         self._location: Location | None = None
         self._tail: TopicTail | None = None
 
@@ -138,6 +141,7 @@ class SyncedOffsetLog:
         if self._tail is None or location is not self._location:
             self.close()
             self.offsets, self._location, self._tail = SyncedOffsets(), location, self._open()
+            self._synced_ms.clear()
         for message in self._tail.read():
             value = message.value()
             if value is None:
@@ -150,6 +154,11 @@ class SyncedOffsetLog:
             headers = dict(message.headers() or ())
             id = headers.get(STRETCH)
             self.offsets.take(sync, id.encode() if isinstance(id, str) else id)
+            _, self._synced_ms[TopicPartition(sync.topic, sync.partition)] = message.timestamp()
+
+    def synced_ms(self, at: TopicPartition) -> int:
+        """Return the Unix time in ms of a partition's last offset sync, or 0 if it has none."""
+        return self._synced_ms.get(at, 0)
 
     def close(self) -> None:
         if self._tail is not None:

@@ -7,7 +7,13 @@ from typing import NamedTuple
 
 from headrace.api import MAX_MESSAGE_LENGTH, TopicPartition
 from headrace.connect.checkpoint.checkpoint_log import CheckpointLog, SyncedOffsetLog
-from headrace.connect.checkpoint.groups import GroupPartition, copied_to, read_target_groups
+from headrace.connect.checkpoint.groups import (
+    GroupPartition,
+    copied_to,
+    losses_of_pairs,
+    read_progress,
+    read_target_groups,
+)
 from headrace.connect.runtime.both_clusters import target_partition
 from headrace.connect.runtime.context import FlowContext
 from headrace.errors import HeadraceError, Retriable
@@ -16,12 +22,15 @@ from headrace.replication import (
     SHARE_GROUP,
     Applied,
     Checkpoint,
+    CopiedTo,
     Precision,
     StoredCheckpoint,
     Translated,
     announced,
     judge,
+    may_move_back,
     next_checkpoint,
+    translated_after_losses,
 )
 
 
@@ -35,6 +44,12 @@ class PendingCheckpoint(NamedTuple):
     def at(self) -> TopicPartition:
         """Partition of the target."""
         return TopicPartition(self.checkpoint.topic, self.checkpoint.partition)
+
+    @property
+    def is_earlier(self) -> bool:
+        """True if the target offset is lower than one that headrace may have set."""
+        ours = self.before.ours if self.before else ()
+        return self.checkpoint.target_offset < max(ours, default=0)
 
     def within(self, start: int, end: int) -> "PendingCheckpoint":
         """Return the checkpoint with a target offset of at least ``start`` and at most ``end``."""
@@ -70,6 +85,9 @@ class GroupApplier:
     ) -> None:
         """Write the checkpoints, then set the groups on the target.
 
+        The checkpoint of a group that cannot be read is not moved back. When the group can be read
+        again, the stored checkpoint shows whether the group itself may be moved back.
+
         Args:
             pending: Checkpoints by group and source partition.
             write: Stores checkpoints in the topic.
@@ -78,8 +96,14 @@ class GroupApplier:
         current, unreadable = self._judge(pending, back=back)
         write(
             [
-                announced(*one, current.get(at), readable=at.group not in unreadable)
+                announced(
+                    *one,
+                    current.get(at),
+                    sets=self.found[at] is Applied.SET,
+                    readable=at.group not in unreadable,
+                )
                 for at, one in pending.items()
+                if not (at.group in unreadable and one.is_earlier)
             ]
         )
         self._set(
@@ -113,9 +137,13 @@ class GroupApplier:
         self.refused = {one: why for one, why in self.refused.items() if one not in due}
         self.refused |= there.unreadable
         for position, (checkpoint, before) in pending.items():
-            ours = before.ours if before else ()
-            used = position.group in there.used
-            how = judge(checkpoint.target_offset, held.get(position), ours, used=used, back=back)
+            how = judge(
+                checkpoint.target_offset,
+                held.get(position),
+                before.ours if before else (),
+                used=position.group in there.used,
+                back=back or may_move_back(checkpoint, before),
+            )
             self.found[position] = Applied.REFUSED if position.group in there.unreadable else how
         foreign = {
             position: held[position]
@@ -324,18 +352,34 @@ class GroupCheckpoints:
         self._syncs.read()
         copied = copied_to(self._context, {position.at for position in self.waiting})
         return {
-            position: self._syncs.offsets.translate(position.at, one.offset, copied[position.at])
-            for position, one in self.waiting.items()
+            at: self._translate(at.at, one.offset, copied[at.at])
+            for at, one in self.waiting.items()
         }
 
+    def _translate(
+        self, at: TopicPartition, offset: int, copied: CopiedTo | None
+    ) -> Translated | None:
+        found = self._syncs.offsets.translate(at, offset, copied)
+        if found is None:
+            return None
+        losses = losses_of_pairs(self._context, at)
+        return translated_after_losses(found, self._syncs.synced_ms(at), losses)
+
     def _stored(self) -> dict[GroupPartition, PendingCheckpoint]:
+        if self._context.progress.exists():
+            read_progress(self._context)
         self._checkpoints.prepare()
-        return {
-            at: PendingCheckpoint(stored.checkpoint, stored)
-            for at, stored in self._checkpoints.of_flow().items()
+        found = {
+            position: self._after_losses(position.at, stored)
+            for position, stored in self._checkpoints.of_flow().items()
             if self._context.spec.checkpoints.apply_to_groups
             or not stored.checkpoint.is_of_share_group
         }
+        return {at: PendingCheckpoint(one.checkpoint, one) for at, one in found.items()}
+
+    def _after_losses(self, at: TopicPartition, stored: StoredCheckpoint) -> StoredCheckpoint:
+        stored_ms = self._checkpoints.stored_ms(stored.checkpoint.key())
+        return stored.after_losses(stored_ms, losses_of_pairs(self._context, at))
 
     def close(self) -> None:
         self._syncs.close()
@@ -385,7 +429,8 @@ class GroupCheckpoints:
         checkpoint = Checkpoint(
             group, topic, at.partition, committed.offset, found.offset, committed.metadata
         )
-        before = self._checkpoints.before(checkpoint.key())
+        stored = self._checkpoints.before(checkpoint.key())
+        before = self._after_losses(at, stored) if stored else None
         known = before.checkpoint if before else None
         return PendingCheckpoint(next_checkpoint(checkpoint, found.precision, known), before)
 
@@ -401,11 +446,9 @@ class GroupCheckpoints:
             self.applier.apply(pending, self._checkpoints.write, back=back)
             self._not_set = _problem(self.applier.refused.values())
         else:
-            # The offsets that headrace has applied earlier are kept, because groups may still have
-            # them.
+            # Groups may still have offsets that headrace has set earlier.
             self._checkpoints.write(
-                StoredCheckpoint(one.checkpoint, one.before.applied if one.before else ())
-                for one in pending.values()
+                announced(*one, None, sets=False, readable=False) for one in pending.values()
             )
             self.applier.keep(())
             self._not_set = None

@@ -141,7 +141,7 @@ def _with_held(
         note, stored = one.note, checkpoints.get(GroupPartition(one.group, one.at))
         if stored and held != stored.checkpoint.target_offset and one.group not in there.unreadable:
             used, wanted = one.group in there.used, stored.checkpoint.target_offset
-            left = _LEFT[judge(wanted, held, stored.ours, used=used)]
+            left = _LEFT[judge(wanted, held, stored.ours, used=used, back=stored.is_set)]
             note = f"{note}; {left}" if note else left
         found.append(one._replace(note=note, held=held))
     return found, [str(error) for error in there.unreadable.values()]

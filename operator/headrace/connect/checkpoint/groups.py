@@ -7,7 +7,7 @@ from headrace.api import TopicPartition
 from headrace.connect.runtime.context import FlowContext
 from headrace.errors import Fatal, HeadraceError
 from headrace.kafka import SHARE, Admin, NoShareGroups
-from headrace.replication import CopiedTo
+from headrace.replication import CopiedTo, Loss, Progress
 from headrace.sentences import first_few
 
 STREAMS = "streams"
@@ -156,14 +156,32 @@ def copied_to(
     Raises:
         HeadraceError: Progress could not be read.
     """
-    context.progress.start()
-    context.progress.read_to_end()
+    read_progress(context)
     return {at: _stored(context, at) for at in partitions}
 
 
+def read_progress(context: FlowContext) -> None:
+    """Read the flow's progress up to the end of its topic. Raise the errors of the reader."""
+    context.progress.start()
+    context.progress.read_to_end()
+
+
+def losses_of_pairs(context: FlowContext, at: TopicPartition) -> tuple[Loss, ...]:
+    """Return the losses of a partition after which earlier pairs of offsets are wrong.
+
+    Progress must have been read. Copies with their source's offsets have no pairs.
+    """
+    stored = None if context.preserved else _progress(context, at)
+    return () if stored is None else stored.losses
+
+
 def _stored(context: FlowContext, at: TopicPartition) -> CopiedTo | None:
+    stored = _progress(context, at)
+    return None if stored is None else CopiedTo(stored.source_offset, stored.target_offset)
+
+
+def _progress(context: FlowContext, at: TopicPartition) -> Progress | None:
     try:
-        stored = context.stored(at)
+        return context.stored(at)
     except Fatal:  # the source task reports the error
         return None
-    return None if stored is None else CopiedTo(stored.source_offset, stored.target_offset)

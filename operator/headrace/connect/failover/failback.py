@@ -132,7 +132,7 @@ def hand_over_groups(forward: FlowContext, back: FlowContext) -> None:
                 one = Checkpoint(group, at.topic, at.partition, here, held.offset, held.metadata)
                 known = backward_log.before(one.key())
                 if known is None or known.checkpoint.source_offset < here:
-                    made.append(StoredCheckpoint(one, (held.offset,)))
+                    made.append(StoredCheckpoint(one, (held.offset,), is_set=False))
         backward_log.write(made)
     finally:
         forward_log.close()
@@ -204,17 +204,18 @@ def _return(
         # The checkpoints record the current offsets of both clusters, for the flow and later
         # commands.
         checkpoints.write(
-            StoredCheckpoint(
-                Checkpoint(
-                    group,
-                    *target_partition(forward, at),
-                    back,
-                    held_there[GroupPartition(group, at)].offset,
-                )
-            )
-            for (group, at), back in returned.moved.items()
+            _left_there(forward, position, back, held_there[position].offset)
+            for position, back in returned.moved.items()
         )
     return returned
+
+
+def _left_there(
+    forward: FlowContext, position: GroupPartition, back: int, held: int
+) -> StoredCheckpoint:
+    """Return the checkpoint of a group that has left the target at the offset ``held``."""
+    copy = target_partition(forward, position.at)
+    return StoredCheckpoint(Checkpoint(position.group, *copy, back, held), (held,), is_set=False)
 
 
 def _committed(

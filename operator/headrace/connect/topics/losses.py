@@ -22,8 +22,6 @@ from headrace.errors import Fatal
 from headrace.kafka import replaced
 from headrace.replication import Confirmed, Loss, Progress
 
-_ON_TARGET = (LossCause.TARGET_TRUNCATED, LossCause.TARGET_RECREATED)
-
 
 class DataLoss(Fatal):
     """Records were lost before they were copied, or copies were lost.
@@ -185,10 +183,9 @@ def resolve(progress: Progress, loss: Loss, found: PartitionState, policy: OnDat
     """
     if policy is OnDataLoss.FAIL:
         return progress.with_loss(replace(loss, action=LossAction.STOPPED))
-    on_target = loss.cause in _ON_TARGET
     if policy is OnDataLoss.RESTART or loss.cause is LossCause.SOURCE_RECREATED:
         position = found.start
-    elif on_target:
+    elif loss.is_on_target:
         position = progress.source_offset
     else:
         position = max(loss.first, found.start)
@@ -200,7 +197,7 @@ def resolve(progress: Progress, loss: Loss, found: PartitionState, policy: OnDat
         source_offset=position,
         leader_epoch=progress.leader_epoch if same else -1,
     )
-    if on_target:
+    if loss.is_on_target:
         return replace(
             resolved,
             target_topic_id=found.target_topic_id,

@@ -8,8 +8,10 @@ from support.source_tasks import P0, Scene
 
 from headrace.api import TopicPartition
 from headrace.connect.checkpoint.checkpointing import CheckpointTask
+from headrace.connect.checkpoint.group_checkpoints import GroupCheckpoints
 from headrace.errors import Fatal, Retriable
 from headrace.kafka import Committed, GroupActive, Position
+from headrace.replication import NOT_SET
 
 COPY = TopicPartition("east.orders", 0)
 
@@ -71,7 +73,7 @@ def test_nothing_is_set_unless_it_is_asked_for(units: Units) -> None:
     task = units.make_task("billing")
     task.run_once()
     assert held(units) is None
-    assert headers(units) == [{}]
+    assert headers(units) == [{NOT_SET: b""}]
     assert message(task) == "offsets of 1 groups: 1 exact"
 
 
@@ -84,6 +86,68 @@ def test_what_a_consumer_of_the_target_has_committed_is_left_alone(units: Units)
     assert task.problem is None
     after_a_restart = units.make_task("billing")
     assert run(units, after_a_restart, 13) == 5
+
+
+def test_consumers_offset_that_equals_the_translated_one_is_left_alone(units: Units) -> None:
+    task = units.make_task("billing")
+    task.run_once()
+    units.scene.target.consumer_commits("billing", COPY, 15)
+    assert run(units, task, 14) == 15
+    units.scene.target.consumer_commits("billing", COPY, 20)
+    assert run(units, task, 20) == 20
+    units.more(10)
+    assert run(units, task, 30) == 20
+    assert run(units, units.make_task("billing"), 30) == 20
+
+
+def lose_records(units: Units, copies_again: int) -> None:
+    """Truncate the copy to ten records, and copy new ones."""
+    scene = units.scene
+    scene.change_spec(onDataLoss="Continue")
+    scene.target.logs[COPY].truncate(10)
+    scene.source.append("orders", b"y", b"y")
+    scene.recover()
+    scene.observe()
+    scene.recover()
+    units.more(copies_again)
+
+
+def first_unread(units: Units) -> bytes | None:
+    """Return the value of the first record that the group would read on the target."""
+    found = held(units)
+    assert found is not None
+    return units.scene.target.logs[COPY].values[found.offset]
+
+
+@pytest.mark.parametrize("refused", [False, True])
+@pytest.mark.parametrize("readable", [True, False])
+def test_a_group_is_moved_back_after_its_target_has_lost_records(
+    units: Units, refused: bool, readable: bool
+) -> None:
+    task = units.make_task("billing")
+    assert run(units, task, 20) == 20
+    lose_records(units, 15)
+    if not readable:
+        units.scene.target.forbidden.add("billing")
+        assert run(units, task) == 20
+        units.scene.target.forbidden.clear()
+    if refused:
+        units.scene.target.not_committable["billing"] = Retriable("no broker answered")
+        assert run(units, task) == 20
+        units.scene.target.not_committable.clear()
+    run(units, task)
+    assert first_unread(units) == b"y"
+
+
+def test_checkpoint_from_before_a_loss_skips_no_record_at_a_fail_over(units: Units) -> None:
+    run(units, units.make_task("billing"), 20)
+    lose_records(units, 15)
+    groups = GroupCheckpoints(units.scene.context)
+    groups.apply_written()
+    groups.close()
+    found = held(units)
+    assert found is not None
+    assert found.offset <= 10
 
 
 def test_offset_after_the_end_of_the_copy_is_not_a_consumers(units: Units) -> None:

@@ -24,6 +24,7 @@ from headrace.connect.checkpoint.group_report import (
 )
 from headrace.errors import Fatal
 from headrace.replication import APPLIED, Checkpoint, OffsetSync
+from headrace.replication import NOT_SET as NOT_SET_HEADER
 
 COPY = TopicPartition("east.orders", 0)
 CHECKPOINTS = TopicPartition("east.checkpoints.internal", 0)
@@ -149,7 +150,7 @@ def test_what_groups_of_the_target_hold(scene: Scene) -> None:
     scene.target.forbidden.add("refused")
     checkpoint(scene, *(Checkpoint(group, *COPY, 4, 4) for group in [*held, "refused"]))
     later = Checkpoint("back", *COPY, 4, 4)
-    headers = {APPLIED: b"8"}
+    headers = {APPLIED: b"8", NOT_SET_HEADER: b""}
     scene.target.write(CHECKPOINTS, FakeRecord(later.key(), later.value(), 1, headers))
     report = report_groups(scene.context)
     assert report.problems == ("may not read refused",)
