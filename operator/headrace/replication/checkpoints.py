@@ -123,7 +123,11 @@ class StoredCheckpoint(NamedTuple):
     applied: tuple[int, ...] = ()
     """Offsets in the header ``APPLIED``."""
     is_set: bool = True
-    """Whether headrace may also have set the checkpoint's own offset. MirrorMaker 2 sets it."""
+    """Whether headrace may also have set the checkpoint's own offset.
+
+    It is True without ``checkpoints.applyToGroups``, and for checkpoints of MirrorMaker 2. These
+    have no headers.
+    """
 
     @property
     def ours(self) -> frozenset[int]:

@@ -446,9 +446,13 @@ class GroupCheckpoints:
             self.applier.apply(pending, self._checkpoints.write, back=back)
             self._not_set = _problem(self.applier.refused.values())
         else:
-            # Groups may still have offsets that headrace has set earlier.
+            # The offsets that headrace has applied earlier are kept, because groups may still have
+            # them.
             self._checkpoints.write(
-                announced(*one, None, sets=False, readable=False) for one in pending.values()
+                one.before._replace(checkpoint=one.checkpoint)
+                if one.before
+                else StoredCheckpoint(one.checkpoint)
+                for one in pending.values()
             )
             self.applier.keep(())
             self._not_set = None

@@ -11,7 +11,6 @@ from headrace.connect.checkpoint.checkpointing import CheckpointTask
 from headrace.connect.checkpoint.group_checkpoints import GroupCheckpoints
 from headrace.errors import Fatal, Retriable
 from headrace.kafka import Committed, GroupActive, Position
-from headrace.replication import NOT_SET
 
 COPY = TopicPartition("east.orders", 0)
 
@@ -73,7 +72,7 @@ def test_nothing_is_set_unless_it_is_asked_for(units: Units) -> None:
     task = units.make_task("billing")
     task.run_once()
     assert held(units) is None
-    assert headers(units) == [{NOT_SET: b""}]
+    assert headers(units) == [{}]
     assert message(task) == "offsets of 1 groups: 1 exact"
 
 
