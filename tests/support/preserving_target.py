@@ -61,6 +61,8 @@ class PreservingTarget(WireCluster):
         self.transactional: dict[str, _Id] = {}
         self.meanwhile: Callable[[], None] = lambda: None
         """Callback that runs once, after an answer about a partition's end or its writers."""
+        self.after_start: Callable[[], None] = lambda: None
+        """Callback that runs once, after the first offset of a partition was determined."""
         self.markers: dict[tuple[TopicPartition, int], tuple[int, int]] = {}
         """Producer id and epoch of the target's own markers."""
         self.verifies = True
@@ -180,7 +182,11 @@ class PreservingTarget(WireCluster):
     def _offset(self, partition: int, time: int) -> int:
         if time != EARLIEST and self.lagging:
             return self.lagging.pop(0)
-        return super()._offset(partition, time)
+        found = super()._offset(partition, time)
+        if time == EARLIEST:
+            after_start, self.after_start = self.after_start, lambda: None
+            after_start()
+        return found
 
     def _describe(self, request: Request) -> Any:
         with self.lock:

@@ -369,27 +369,53 @@ class Starts:
         return padded
 
     def _compare(self, pair: Pair, bounds: _Bounds, end: int) -> None:
+        """Compare a copy with its source up to ``end``; raise ``WrongOffset`` if they differ.
+
+        Retention may delete records that were not compared yet. A difference below the first offset
+        of a log is ignored, and the comparison continues at that offset.
+        """
         first = max(bounds.source_start, bounds.target_start, pair.compare_from)
-        if first >= end:
-            return
-        tail = Tail(self._target, pair.target, first, patience_s=_TIMEOUT_S)
-        original = Tail(self._source, pair.source, first, patience_s=_TIMEOUT_S)
-        difference = first_difference(
-            original.of_source(),
-            tail.of_source(),
-            range(first, end),
+        while first < end:
+            difference = self._first_difference(pair, range(first, end))
+            if difference is None:
+                return
+            first = self._first_common(pair)
+            if first <= difference.offset:
+                raise self._wrong(pair, difference)
+
+    def _first_difference(self, pair: Pair, offsets: range) -> Difference | None:
+        source = Tail(self._source, pair.source, offsets.start, patience_s=_TIMEOUT_S)
+        target = Tail(self._target, pair.target, offsets.start, patience_s=_TIMEOUT_S)
+        return first_difference(
+            source.of_source(),
+            target.of_source(),
+            offsets,
             source_compacts=pair.source_compacts,
             target_compacts=pair.target_compacts,
         )
-        if difference is not None:
-            raise WrongOffset(
-                pair.target,
-                difference.offset,
-                f"{pair.target} on {self._target.name} is not as {pair.source} on "
-                f"{self._source.name} from offset {difference.offset} on: {difference.what}. "
-                "Possibly another client writes there, the topic existed before, or the source was "
-                f"truncated or created again; stop such a client, then {REBUILD}",
-            )
+
+    def _first_common(self, pair: Pair) -> int:
+        """Return the first offset that both logs still contain."""
+        starts = (
+            _offsets(self._source, [pair.source], EARLIEST)[pair.source],
+            _offsets(self._target, [pair.target], EARLIEST)[pair.target],
+        )
+        first = 0
+        for found in starts:
+            if isinstance(found, HeadraceError):
+                raise found
+            first = max(first, found)
+        return first
+
+    def _wrong(self, pair: Pair, difference: Difference) -> WrongOffset:
+        return WrongOffset(
+            pair.target,
+            difference.offset,
+            f"{pair.target} on {self._target.name} is not as {pair.source} on "
+            f"{self._source.name} from offset {difference.offset} on: {difference.what}. "
+            "Possibly another client writes there, the topic existed before, or the source was "
+            f"truncated or created again; stop such a client, then {REBUILD}",
+        )
 
 
 def _offsets(

@@ -39,14 +39,18 @@ class Clusters:
 
     def start(self, source: Cells, target: Cells, *, source_start: int = 0) -> End | HeadraceError:
         """Return the start of a new owner."""
-        east = self._cluster("east", source, source_start)
+        self.fill(source, target, source_start=source_start)
+        return self.once_more()
+
+    def fill(self, source: Cells, target: Cells, *, source_start: int = 0) -> None:
+        """Create the clusters with these logs."""
+        self.east = self._cluster("east", source, source_start)
         self.target = self._cluster("west", target, 0)
         self.target.oldest_ms = self.oldest_ms
-        return self.again(east)
 
-    def again(self, east: PreservingTarget) -> End | HeadraceError:
-        self.east = east
-        source, west = (ClusterClient(self._loop, one.access) for one in (east, self.target))
+    def once_more(self) -> End | HeadraceError:
+        """Return the start of the next owner."""
+        source, west = (ClusterClient(self._loop, one.access) for one in (self.east, self.target))
         self._open += [source, west]
         producer = self._wait(data_producer(west, "headrace-flow"))
         owner = self._wait(identified(west, "headrace-task"))
@@ -54,9 +58,6 @@ class Clusters:
         starts = Starts(source, west, owner, pad_s=self.pad_s)
         self.same_owner = lambda: starts.of([pair])[pair]
         return self.same_owner()
-
-    def once_more(self) -> End | HeadraceError:
-        return self.again(self.east)
 
     @property
     def log(self) -> FakeLog:
@@ -185,3 +186,37 @@ def test_the_head_that_the_source_deleted_is_deleted(clusters: Clusters) -> None
     end = clusters.once_more()
     assert isinstance(end, End)
     assert (end.offset, clusters.log.start) == (4, 3)
+
+
+def delete_during_comparison(cluster: PreservingTarget, *starts: int) -> None:
+    """Let retention advance the log's start, by one step each time the start was determined."""
+    step, *others = starts
+
+    def delete() -> None:
+        cluster.cluster.logs[AT].delete_before(step)
+        if others:
+            delete_during_comparison(cluster, *others)
+
+    cluster.after_start = delete
+
+
+@pytest.mark.parametrize("side", ["source", "target"])
+@pytest.mark.parametrize("starts", [(2,), (2, 3)])
+def test_copy_resumes_though_retention_deletes_records_during_comparison(
+    clusters: Clusters, side: str, starts: tuple[int, ...]
+) -> None:
+    clusters.fill("abcdef", "abcd")
+    delete_during_comparison(clusters.east if side == "source" else clusters.target, *starts)
+    end = clusters.once_more()
+    assert isinstance(end, End)
+    assert end.offset == 4
+
+
+@pytest.mark.parametrize("side", ["source", "target"])
+def test_difference_after_deleted_records_is_reported(clusters: Clusters, side: str) -> None:
+    clusters.fill("abcdef", "abcx")
+    delete_during_comparison(clusters.east if side == "source" else clusters.target, 2)
+    error = clusters.once_more()
+    assert isinstance(error, WrongOffset)
+    assert error.offset == 3
+    assert "the value of the record differs" in str(error)
