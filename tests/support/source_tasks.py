@@ -1,5 +1,6 @@
 """A source task on clusters in memory: all is real above librdkafka, and one thread drives it."""
 
+import threading
 from collections.abc import Callable, Iterable
 from concurrent.futures import Executor, Future
 from dataclasses import replace
@@ -57,13 +58,21 @@ class ManualPool(Executor):
     def run(self) -> None:
         """Run all waiting steps, and the steps that follow from them."""
         while self.waiting:
-            future, step = self.waiting.pop(0)
-            if not future.set_running_or_notify_cancel():
-                continue
-            try:
-                future.set_result(step())
-            except Exception as error:  # noqa: BLE001 - as any pool: whoever asks gets it
-                future.set_exception(error)
+            self._run(*self.waiting.pop(0))
+
+    def run_in_thread(self) -> threading.Thread:
+        """Run the first waiting step in a new thread, and return the thread."""
+        thread = threading.Thread(target=self._run, args=self.waiting.pop(0))
+        thread.start()
+        return thread
+
+    def _run(self, future: Future[Any], step: Callable[[], Any]) -> None:
+        if not future.set_running_or_notify_cancel():
+            return
+        try:
+            future.set_result(step())
+        except Exception as error:  # noqa: BLE001 - as any pool: whoever asks gets it
+            future.set_exception(error)
 
 
 class StoreHerder:

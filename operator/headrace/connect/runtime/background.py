@@ -19,6 +19,8 @@ class BackgroundStep(Generic[T]):
         self._backoff = Backoff(_FIRST_BACKOFF_S, _LAST_BACKOFF_S)
         self._not_before = 0.0
         self._step: Future[T] | None = None
+        self._dropped: list[Future[T]] = []
+        """Earlier steps that may still run, although nothing will take their outcomes."""
 
     @property
     def pending(self) -> bool:
@@ -27,8 +29,8 @@ class BackgroundStep(Generic[T]):
 
     @property
     def running(self) -> bool:
-        """Whether a step is not done yet."""
-        return self._step is not None and not self._step.done()
+        """Whether a step is not done yet, or a step whose outcome was dropped."""
+        return self._drops or (self._step is not None and not self._step.done())
 
     @property
     def done(self) -> bool:
@@ -37,11 +39,22 @@ class BackgroundStep(Generic[T]):
 
     @property
     def due(self) -> bool:
-        """Whether the next step may start: none is pending, and the back-off is over."""
-        return self._step is None and self._clock.monotonic() >= self._not_before
+        """Whether the next step may start: none is pending or runs, and the back-off is over."""
+        rests = self._step is None and not self._drops
+        return rests and self._clock.monotonic() >= self._not_before
+
+    @property
+    def _drops(self) -> bool:
+        return not all(step.done() for step in self._dropped)
 
     def start(self, step: Callable[[], T]) -> None:
-        """Start a step, even if it is not due. The outcome of a pending step is dropped."""
+        """Start a step, even if it is not due. The outcome of a pending step is dropped.
+
+        No further step is due before the dropped one has ended, because it may still write.
+        """
+        if self._step is not None:
+            running = [one for one in self._dropped if not one.done()]
+            self._dropped = [*running, self._step]
         self._step = self._pool.submit(step)
 
     def cancel(self) -> bool:

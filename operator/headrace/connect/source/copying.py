@@ -144,7 +144,9 @@ def store_settled(
 class Preparing(BackgroundStep[Restored]):
     """Background steps: claim and restore, settle a lane, or store what was settled.
 
-    One step runs at a time.
+    One step runs at a time, except that a lane is settled at once, although a restore of other
+    partitions may still run. The result of that restore is dropped, and the next restore begins
+    after its end. Otherwise it would overwrite later progress with its older offsets.
     """
 
     def __init__(

@@ -3,6 +3,7 @@
 The fence is a fake: tests/integration/test_fence.py has the real one.
 """
 
+import threading
 from collections.abc import Callable, Iterator, Mapping, Set
 from dataclasses import replace
 from typing import Any, cast
@@ -10,6 +11,7 @@ from typing import Any, cast
 import pytest
 from support.fake_kafka import MARKER, FakeRecord
 from support.memory_mover import MemoryLane
+from support.patience import WITHIN_S
 from support.source_tasks import COPY, P0, P1, Scene
 
 from headrace.api import ConditionType, OnDataLoss, TaskPhase, find_condition
@@ -403,6 +405,54 @@ def renew(monkeypatch: pytest.MonkeyPatch) -> Callable[[Scene], None]:
             scene.task.process()
 
     return outdate
+
+
+class SlowFence:
+    """Fence whose next call lasts until ``respond``, as if no broker responded."""
+
+    def __init__(self, scene: Scene) -> None:
+        self._called, self._responds = threading.Event(), threading.Event()
+        self._fence = fence(scene)
+        self._fence.meanwhile = self._wait
+
+    def _wait(self) -> None:
+        self._fence.meanwhile = lambda: None
+        self._called.set()
+        assert self._responds.wait(WITHIN_S)
+
+    def await_call(self) -> None:
+        assert self._called.wait(WITHIN_S)
+
+    def respond(self) -> None:
+        self._responds.set()
+
+
+def test_restore_that_ends_late_does_not_overwrite_later_progress(
+    made: Made, renew: Callable[[Scene], None]
+) -> None:
+    """New credentials replace the lane of partition 1 while partition 0 is restored."""
+    scene = made(P0, P1)
+    scene.source.leaderless.add(P0)
+    scene.start()
+    scene.source.leaderless.clear()
+    slow = SlowFence(scene)
+    scene.clock.advance(1)
+    scene.task.advance()
+    restore = scene.restore_pool.run_in_thread()
+    slow.await_call()
+    renew(scene)
+    scene.source.append("orders", b"a", b"b", b"c")
+    scene.source.append("orders", b"x", partition=1)
+    scene.recover()
+    scene.settle()
+    assert scene.copies(1) == [b"x"], "other partitions are copied during the restore"
+    slow.respond()
+    restore.join(WITHIN_S)
+    scene.target.write(TopicPartition(COPY, 0), MARKER)  # the next restore fences this one
+    scene.recover()
+    scene.settle()
+    assert scene.copies(0) == [b"a", b"b", b"c"]
+    assert scene.position(P0) == 3
 
 
 def test_each_lane_has_an_epoch_of_its_own(made: Made, renew: Callable[[Scene], None]) -> None:
