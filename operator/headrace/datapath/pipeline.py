@@ -255,9 +255,16 @@ class Pipeline:
             state.acknowledged(ledger, self._loop.now_s())
             partition = state.partitions[ledger.at]
             if partition.searching and not ledger.in_flight and state.copies(ledger.at):
-                self._passing.send_suspects(partition)
-                self._loop.call_later(0.0, self.taken)
+                self._continue_search(partition)
         self.reader.wake_left_out()
+
+    def _continue_search(self, partition: OpenPartition) -> None:
+        """Send the next suspect records, or read them again later if the lane is idle now."""
+        if self._state.rests(self._loop.now_s()):
+            self._passing.drop_suspects(partition)
+            return
+        self._passing.send_suspects(partition)
+        self._loop.call_later(0.0, self.taken)
 
     def _rows_delivered(self, entries: Sequence[Entry]) -> None:
         state, verifier = self._state, self._verifier

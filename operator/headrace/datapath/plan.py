@@ -246,6 +246,13 @@ class Passing:
         self._send(ledger, outgoing)
         self._rewind(ledger.at, ledger.position, ledger.leader_epoch)
 
+    def drop_suspects(self, partition: OpenPartition) -> None:
+        """Drop the queued suspect records, and read them again when the lane reads next."""
+        ledger, suspects = partition.ledger, partition.suspects
+        if suspects is not None:
+            suspects.drop()
+            self._rewind(ledger.at, ledger.position, ledger.leader_epoch)
+
 
 def _stopped(partition: OpenPartition) -> bool:
     return partition.state is CopyState.STOPPED or partition.searching

@@ -614,6 +614,35 @@ def test_suspects_that_are_all_right_pass_one_by_one(
     assert [batch.record_count for batch in batches] == [1, 1, 1, 2]
 
 
+def test_no_suspect_is_sent_while_the_lane_rests(
+    lanes: Lanes, source: WireCluster, target: WireCluster
+) -> None:
+    answers = threading.Event()
+
+    def wait(*_: Any) -> None:
+        assert answers.wait(WITHIN_S)
+
+    target.fault = wait
+    source.append(b"a", b"b", b"c")
+    source.append(b"x", partition=1)
+    resting = lanes.make()
+    resting.open({ZERO: CopyFrom(0, -1, suspects=range(3))})
+    lanes.until(lambda: target.sent)
+    lanes.made.remove(resting)
+    resting.rest()
+    answers.set()
+    lanes.until(lambda: resting.state()[ZERO].acknowledged)
+    other = lanes.make()
+    other.open({ONE: START})
+    lanes.until(lambda: other.state()[ONE].acknowledged == 1)
+    assert target.logs[0].values == [b"a"]
+    assert resting.in_flight == 0
+
+    lanes.made.append(resting)
+    lanes.until(lambda: resting.state()[ZERO].acknowledged == 3)
+    assert target.logs[0].values == [b"a", b"b", b"c"]
+
+
 @pytest.mark.parametrize(("batches", "records"), [(1, 65), (100, 1)])
 def test_many_suspects_pass_in_groups(
     lanes: Lanes, source: WireCluster, target: WireCluster, batches: int, records: int
