@@ -109,6 +109,8 @@ class ProgressLog:
         self._silent = threading.Event()
         """Event that is set if the consumer returns nothing although there is data. The consumer is
         then replaced."""
+        self._truncated = threading.Event()
+        """Event that is set if the topic lost records that were read. It is then read again."""
         self._tail: threading.Thread | None = None
 
     def start(self) -> None:
@@ -132,7 +134,8 @@ class ProgressLog:
     def read_to_end(self, timeout_s: float = 10.0) -> None:
         """Wait until the table contains everything that is stored now.
 
-        Progress of open or aborted transactions is not included.
+        Progress of open or aborted transactions is not included. If the topic ends before records
+        that were read, because a leader without them was elected, the whole topic is read again.
 
         Raises:
             Retriable: Reading takes longer than ``timeout_s``.
@@ -143,9 +146,11 @@ class ProgressLog:
         ends = self._ends()
         with self._changed:
             before = dict(self._read)
-        if not self.was_read or any(end < before[at.partition] for at, end in ends.items()):
+        if not self.was_read or _ends_before(ends, before):
             self._admin.check_brokers(COMPARED_TIMEOUT_S)  # a foreign broker may have responded
             ends = self._ends()
+            if _ends_before(ends, before):
+                self._truncated.set()
         while not self._reaches(ends, timeout_s):
             tried = f"read {self.topic} on {self._admin.name} to its end"
             read = sum(min(self._read[at.partition], end) for at, end in ends.items())
@@ -163,9 +168,7 @@ class ProgressLog:
         """Wait until these ends are read. Return False if brokers throttle the consumer."""
         with self._changed:
             before = dict(self._read)
-            if self._changed.wait_for(
-                lambda: all(self._read[at.partition] >= end for at, end in ends.items()), timeout_s
-            ):
+            if self._changed.wait_for(lambda: self._has_read(ends), timeout_s):
                 return True
             if self._throttle.active:
                 return False
@@ -174,6 +177,10 @@ class ProgressLog:
         raise Retriable(
             f"could not read {self.topic} on {self._admin.name} to its end within {timeout_s:.0f} s"
         )
+
+    def _has_read(self, ends: Mapping[TopicPartition, int]) -> bool:
+        read = all(self._read[at.partition] >= end for at, end in ends.items())
+        return read and not self._truncated.is_set()
 
     def get(self, key: ProgressKey, reset_ms: int = 0) -> Progress | None:
         """Return the last stored progress of a partition, or None.
@@ -396,6 +403,8 @@ class ProgressLog:
         while not self._stop.is_set():
             renewal = Renewal(self._target)
             self._silent.clear()
+            if self._truncated.is_set():
+                self._begin_again()
             try:
                 consumer = self._clients.consumer(self._target, _AS_IT_IS, self._throttle)
             except Retriable as error:
@@ -404,7 +413,8 @@ class ProgressLog:
                 continue
             positions = self._read.items()
             assign(consumer, [(TopicPartition(self.topic, p), offset) for p, offset in positions])
-            while not (self._stop.is_set() or self._silent.is_set() or renewal.due):
+            replaced = self._stop, self._silent, self._truncated
+            while not (renewal.due or any(event.is_set() for event in replaced)):
                 message = consumer.poll(0.2)
                 if message is not None:
                     self._take(message)
@@ -412,6 +422,18 @@ class ProgressLog:
             consumer.close()
             if self._silent.is_set():
                 log.warning("no progress came: following it by another client", topic=self.topic)
+
+    def _begin_again(self) -> None:
+        """Read the topic from its start.
+
+        The table is kept, because progress that only this process knows is better than none.
+        """
+        log.warning("progress was truncated: reading it again", topic=self.topic)
+        with self._changed:
+            self._read = dict.fromkeys(range(PARTITIONS), 0)
+            self._noted.clear()
+            self._undecided = Undecided()
+            self._truncated.clear()
 
     def _decide_in_time(self) -> None:
         now_s = self._clock.monotonic()
@@ -540,3 +562,8 @@ class ProgressLog:
         with self._changed:
             self._read[partition] = max(self._read[partition], offset)
             self._changed.notify_all()
+
+
+def _ends_before(ends: Mapping[TopicPartition, int], read: Mapping[int, int]) -> bool:
+    """Return whether a partition ends before the records that were read."""
+    return any(end < read[at.partition] for at, end in ends.items())

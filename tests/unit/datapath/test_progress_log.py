@@ -224,6 +224,38 @@ def test_an_open_transaction_shows_that_its_owner_lives(scene: Scene) -> None:
     assert scene.log.stored_at(PROGRESS.owner) == scene.kafka.clock.monotonic()
 
 
+def truncate(scene: Scene, offset: int) -> None:
+    """Elect a leader of the key's partition without its records from an offset on."""
+    with scene.cluster.changed:
+        at = scene.cluster.partition_of(scene.log.topic, KEY.encode())
+        scene.cluster.logs[at].truncate(offset)
+
+
+def test_claim_is_read_after_progress_was_truncated(scene: Scene) -> None:
+    scene.write(FIRST, SECOND, THIRD)
+    assert scene.read() == THIRD
+    truncate(scene, 1)
+    claim = replace(FIRST, epoch=4, owner="the next one")
+    scene.write(claim)
+    assert scene.read() == claim
+
+
+def test_committed_progress_counts_after_later_progress_was_truncated(scene: Scene) -> None:
+    scene.write(FIRST, SECOND, THIRD)
+    assert scene.read() == THIRD
+    truncate(scene, 1)
+    scene.write(SECOND.of_transaction())
+    scene.decided = {1: True}
+    assert scene.read() == SECOND.of_transaction()
+
+
+def test_progress_that_the_topic_lost_is_kept_in_memory(scene: Scene) -> None:
+    scene.write(PROGRESS)
+    assert scene.read() == PROGRESS
+    truncate(scene, 0)
+    assert scene.read() == PROGRESS
+
+
 def test_transactions_are_decided_though_nobody_asks(
     scene: Scene, wait_until: Callable[..., object]
 ) -> None:
