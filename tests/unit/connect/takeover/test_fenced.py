@@ -395,18 +395,6 @@ def test_of_two_first_owners_at_the_same_time_it_is_said_what_is_copied_twice(ma
     assert may_repeat(first) == "orders/0: copied again up to 1 records (FilterChanged)"
 
 
-@pytest.fixture
-def renew(monkeypatch: pytest.MonkeyPatch) -> Callable[[Scene], None]:
-    """Return a function that renews an outdated lane, once the pool has settled it."""
-
-    def outdate(scene: Scene) -> None:
-        with monkeypatch.context() as patch:
-            patch.setattr(MemoryLane, "outdated", True)
-            scene.task.process()
-
-    return outdate
-
-
 class SlowFence:
     """Fence whose next call lasts until ``respond``, as if no broker responded."""
 
