@@ -91,12 +91,11 @@ class ApiRequests:
                 content_type=content_type,
                 accept=accept,
             ) as response:
-                answer: Object = json.loads(await response.read())
-                return answer
+                return _read_object(await response.read(), tried)
 
     @contextmanager
     def _trying(self, verb: str, kind: Kind, tried: str) -> Iterator[None]:
-        """Raise connection errors as ``Unavailable``, and report the outcome of a request."""
+        """Raise ``Unavailable`` if there is no answer, and report the outcome of a request."""
         began, outcome = time.monotonic(), "Cancelled"
         try:
             yield
@@ -104,7 +103,7 @@ class ApiRequests:
         except HeadraceError as error:
             outcome = type(error).__name__
             raise
-        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+        except (aiohttp.ClientError, TimeoutError, OSError, config.ConfigException) as error:
             outcome = Unavailable.__name__
             raise no_answer(tried, error) from error
         finally:
@@ -135,15 +134,32 @@ class ApiRequests:
         response: aiohttp.ClientResponse = answer.response
         if response.status >= 300:
             async with response:
-                raise translate(response.status, read_status(await response.text()), tried)
+                raise translate(
+                    response.status, read_status(await response.text(errors="replace")), tried
+                )
         return response
 
 
 def no_answer(tried: str, error: Exception) -> Unavailable:
-    """Return the error for a failed connection."""
+    """Return the error for a failed connection, or for credentials that cannot be read."""
     if isinstance(error, TimeoutError):
         return Unavailable(f"{tried}: the API server did not answer in time")
+    if isinstance(error, config.ConfigException):
+        return Unavailable(f"{tried}: the credentials cannot be read: {error}")
     return Unavailable(f"{tried}: the API server is not to be reached: {error}")
+
+
+def _read_object(answer: bytes, tried: str) -> Object:
+    """Return the JSON object of an answer, which a proxy may have cut or replaced.
+
+    Raises:
+        Unavailable: The answer is not JSON.
+    """
+    try:
+        read: Object = json.loads(answer)
+    except ValueError as error:
+        raise Unavailable(f"{tried}: the answer of the API server is not JSON: {error}") from error
+    return read
 
 
 _RETRY_INTERVAL_S = 0.5
@@ -386,7 +402,7 @@ class Client(ApiRequests):
                     async for chunk in response.content.iter_any():
                         *lines, pending = (pending + chunk).split(b"\n")
                         for line in lines:
-                            event = json.loads(line)
+                            event = _read_object(line, tried)
                             if event["type"] == "ERROR":
                                 status = event["object"]
                                 raise translate(int(status.get("code") or 500), status, tried)

@@ -1,4 +1,4 @@
-"""Waits of the client: webhooks delay writes, and a watch without events ends."""
+"""The client: waits for webhooks, watches without events, and answers that are none."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 import pytest
 from aiohttp import web
 from kubernetes.aio.client import ApiClient, Configuration
+from kubernetes.aio.config import ConfigException
 from support.fake_api_server import Answer, serving
 
 from headrace.k8s import DEPLOYMENT, LEASE, Client, Object, Unavailable, client
@@ -71,3 +72,47 @@ def test_a_watch_of_a_kind_without_events_ends_and_is_no_error() -> None:
             return [event async for event in api.watch(DEPLOYMENT, "shop", "1")]
 
     assert asyncio.run(test()) == [("CONNECTED", {})]
+
+
+def test_answer_that_a_proxy_cut_or_replaced_is_no_answer_of_the_api_server() -> None:
+    async def test(status: int, body: bytes) -> None:
+        async def answer(request: web.Request) -> web.Response:
+            return web.Response(status=status, body=body)
+
+        async with asking(answer) as api:
+            with pytest.raises(Unavailable, match="could not get deployments"):
+                await api.get(DEPLOYMENT, "shop", "a")
+            with pytest.raises(Unavailable, match="could not watch deployments"):
+                [event async for event in api.watch(DEPLOYMENT, "shop", "1")]
+
+    asyncio.run(test(200, b'{"type": \n'))
+    asyncio.run(test(200, b"<html>Welcome</html>\n"))
+    asyncio.run(test(200, b'{"type": "\xff"}\n'))
+    asyncio.run(test(502, b"<html>\xff</html>"))
+
+
+def test_token_file_that_is_empty_for_a_moment_is_read_again() -> None:
+    outcomes: list[str] = []
+
+    def refresh(settings: Configuration) -> None:
+        if not outcomes:
+            raise ConfigException("Token file exists but empty.")
+
+    async def found(request: web.Request) -> web.Response:
+        return web.json_response({"kind": "Deployment"})
+
+    async def test() -> Object | None:
+        async with serving(found) as url:
+            settings = Configuration(host=url, api_key={"BearerToken": "bearer a"})
+            settings.refresh_api_key_hook = refresh  # type: ignore[assignment]
+            api = Client(ApiClient(settings), "the operator")
+            api.on_request = lambda verb, kind, outcome, took_s: outcomes.append(outcome)
+            try:
+                with pytest.raises(Unavailable, match="credentials cannot be read: Token file"):
+                    await api.get(DEPLOYMENT, "shop", "a")
+                return await api.get(DEPLOYMENT, "shop", "a")
+            finally:
+                await api.close()
+
+    assert asyncio.run(test()) == {"kind": "Deployment"}
+    assert outcomes == ["Unavailable", "Success"]
