@@ -114,8 +114,9 @@ class PlugIn:
 
     The process is kept as long as it responds in time, so the assignor may remember earlier rounds.
     ``decide`` blocks for up to ``limit_s``, and the first time also until the process has started.
-    Do not call it on an event loop. ``entry`` is the class, as ``package.module:Name``. The
-    plug-in's output goes to standard error.
+    Do not call it on an event loop. If the process fails in any way, ``decide`` ends it and returns
+    the assignment in force. ``entry`` is the class, as ``package.module:Name``. The plug-in's
+    output goes to standard error.
     """
 
     def __init__(self, name: str, entry: str, limit_s: float) -> None:
@@ -140,21 +141,30 @@ class PlugIn:
 
     def _decide(self, state: ApplicationState) -> Decision:
         try:
-            if self._child is None:
-                self._child = _spawn(self._entry)
-                if self._closed:
-                    self._child.process.kill()
-                self._child.receive(_Limit("start", _START_S, time.monotonic()))
-            return self._converse(self._child, state)
-        except _LateError as error:
+            return self._converse(self._child or self._start(), state)
+        except _FailedError as error:
             self._end(grace_s=0)
             return keep(state, self._name, str(error))
-        except (EOFError, ConnectionError):
+        except (EOFError, OSError):  # OSError if the process ended while it sent a reply
             code = self._end(grace_s=1)
             return keep(state, self._name, f"ended its process (exit code {code})")
+        except Exception as error:  # noqa: BLE001 - every error of a plug-in is reported
+            self._end(grace_s=0)
+            found = f"{type(error).__name__}: {error}"
+            return keep(state, self._name, f"sent a reply that cannot be used ({found})")
         except BaseException:
             self._end(grace_s=0)  # the conversation cannot be resumed
             raise
+
+    def _start(self) -> "_Child":
+        try:
+            self._child = child = _spawn(self._entry)
+        except OSError as error:
+            raise _FailedError(f"could not be started: {error}") from error
+        if self._closed:
+            child.process.kill()
+        child.receive(_Limit("start", _START_S, time.monotonic()))
+        return child
 
     def _converse(self, child: "_Child", state: ApplicationState) -> Decision:
         limit = _Limit("answer", self._limit_s, time.monotonic())
@@ -180,8 +190,11 @@ class PlugIn:
         return child.end(grace_s) if child else None
 
 
-class _LateError(Exception):
-    """The process did not respond in time. The assignor's name is put before the message."""
+class _FailedError(Exception):
+    """The process could not be started, or did not respond in time.
+
+    The assignor's name is put before the message.
+    """
 
 
 @dataclass(frozen=True)
@@ -199,10 +212,10 @@ class _Child:
     def receive(self, limit: _Limit) -> Reply:
         """Return the next reply.
 
-        Raise ``_LateError`` after the limit, and ``EOFError`` if the process ended.
+        Raise ``_FailedError`` after the limit, and ``EOFError`` if the process ended.
         """
         if not self.line.poll(max(0.0, limit.since + limit.seconds - time.monotonic())):
-            raise _LateError(f"did not {limit.what} within {limit.seconds:g} s")
+            raise _FailedError(f"did not {limit.what} within {limit.seconds:g} s")
         reply: Reply = self.line.recv()
         return reply
 

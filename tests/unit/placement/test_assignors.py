@@ -1,5 +1,6 @@
 """Assignors by name, and plug-ins that misbehave."""
 
+import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -35,12 +36,14 @@ STATE = ApplicationState.of(
 )
 IN_FORCE = AssignmentUtils.identity(STATE)
 PLUG_INS = """
-import os, sys, time
+import os, pickle, struct, sys, time
 from headrace.assign import *
 
 def answer(state, a, b=(), **others):
     given = {"a": a, "b": b, **others}
     return TaskAssignment({name: DriverAssignment(frozenset(t)) for name, t in given.items()})
+
+def send(reply, length): os.write(int(sys.argv[2]), struct.pack("!i", length) + reply)
 
 class All(TaskAssignor):
     asked = 0
@@ -58,6 +61,15 @@ class Loops:
         while True: pass
 class Exits:
     def assign(self, state): os._exit(7)
+class ExitsInAReply:
+    def assign(self, state): send(b"j", 100); os._exit(7)
+class Garbles:
+    def assign(self, state): send(b"junk", 4); time.sleep(60)
+class AnswersNone:
+    def assign(self, state):
+        reply = pickle.dumps(("answered", None))
+        send(reply, len(reply))
+        time.sleep(60)
 class Twice(All):
     def assign(self, state): return answer(state, state.tasks, state.tasks)
 class Forgets(All):
@@ -151,6 +163,9 @@ def test_a_plug_in_decides_and_remembers(opened: list[Decider]) -> None:
     [
         ("raises", "NONE", "assignor raises raised KeyError: 'no such thing'"),
         ("exits", "NONE", "assignor exits ended its process (exit code 7)"),
+        ("exitsinareply", "NONE", "assignor exitsinareply ended its process (exit code 7)"),
+        ("garbles", "NONE", "assignor garbles sent a reply that cannot be used (UnpicklingError: "),
+        ("answersnone", "NONE", "assignor answersnone sent a reply that cannot be used (Attribute"),
         ("absent", "NONE", "assignor absent raised AttributeError: module 'odd_assignors' has no"),
         ("noanswer", "NONE", "assignor noanswer raised TypeError: assign() must return a TaskAs"),
         ("malformed", "NONE", "assignor malformed raised TypeError"),
@@ -172,6 +187,17 @@ def test_a_plug_in_that_gives_no_good_answer(
     assert decision.error == AssignmentError[error]
     assert decision.reason.startswith(sentence)
     assert decision.reason.endswith("; the assignment in force stays")
+
+
+def test_plug_in_that_cannot_be_started_is_tried_again(
+    opened: list[Decider], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(sys, "executable", "/nowhere/python")
+        decision = ask(opened, "all")
+    assert decision.assignment == IN_FORCE
+    assert decision.reason.startswith("assignor all could not be started: ")
+    assert opened[0].decide(STATE).reason == ""
 
 
 def test_a_plug_in_that_loops_is_ended(opened: list[Decider]) -> None:
