@@ -98,6 +98,9 @@ class Instances:
         self._reclaims = Reclaims()
         self._transferred: dict[TaskId, Ownership] = {}
         self._units: dict[TaskId, ThreadedUnit] = {}
+        self._starting = threading.Lock()
+        """Held while units are started or ``_stopped`` is set. It is never held for long."""
+        self._stopped = False
         self._restore_pool = ThreadPoolExecutor(_POOL_THREADS, f"restore-{flow}")
         self._release_pool = ThreadPoolExecutor(_POOL_THREADS, f"release-{flow}")
         self._check_pool = ThreadPoolExecutor(1, f"check-{flow}")
@@ -133,8 +136,10 @@ class Instances:
         """Start assigned units, restart failed ones, and end all others.
 
         Call ``receive`` for all of them first. The values are the partitions that source tasks
-        copy.
+        copy. After ``stop``, the call does nothing.
         """
+        if self._stopped:
+            return
         self._release_transferred(but=active.keys())
         self._reclaims.keep(active.keys())
         self._reconcile_units(active)
@@ -156,12 +161,15 @@ class Instances:
     def stop(self, deadline: float) -> bool:
         """Release all units at the same time; return whether all ended before the deadline.
 
-        ``deadline`` is in monotonic seconds.
+        ``deadline`` is in monotonic seconds. Any thread may call it, also during a call of ``run``.
         """
-        for unit in self._units.values():
+        with self._starting:
+            self._stopped = True
+            units = list(self._units.copy().values())
+        for unit in units:
             unit.stop()
         ended = [self._tasks.stop(max(0.0, deadline - time.monotonic()))]
-        ended += [unit.join(max(0.0, deadline - time.monotonic())) for unit in self._units.values()]
+        ended += [unit.join(max(0.0, deadline - time.monotonic())) for unit in units]
         self._release_transferred(but=frozenset())
         self._restore_pool.shutdown(wait=False)
         self._release_pool.shutdown(wait=False)
@@ -183,6 +191,11 @@ class Instances:
                 del self._units[id]
         for id in active.keys() - self._units.keys():
             if make := _THREADS.get(TaskType(id.type)):
+                self._start(id, make)
+
+    def _start(self, id: TaskId, make: Callable[..., ThreadedUnit]) -> None:
+        with self._starting:
+            if not self._stopped:
                 self._units[id] = make(
                     self._ownership(id),
                     self._context,
@@ -205,7 +218,9 @@ class Instances:
                 self._tasks.restart(task.id)
         copies = {id: at for id, at in active.items() if id.type == TaskType.SOURCE_TASK}
         self._context.bandwidth.limit(self._bandwidth(copies.keys()))
-        self._tasks.assign(copies, standby)
+        with self._starting:
+            if not self._stopped:  # otherwise the loop would resume tasks that it closes
+                self._tasks.assign(copies, standby)
         paused = self._context.spec.state is not FlowState.RUNNING  # a stopped flow is paused first
         self._tasks.pause(copies.keys() if paused else frozenset())
 

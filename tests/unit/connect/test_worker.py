@@ -3,6 +3,7 @@
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from support.fake_kafka import FakeClock
@@ -31,6 +32,7 @@ FLOW = ReplicationFlow.model_validate(
     }
 )
 CONNECTOR, SECOND_CONNECTOR = "orders-heartbeat-connector-0", "orders-heartbeat-connector-1"
+WORKER_THREAD = "worker-orders"
 
 
 class Herder:
@@ -290,3 +292,44 @@ def test_the_wait_for_an_owner_begins_again_with_each_assignment(
     clock.advance(2 * RELEASE_TIMEOUT_S)
     update_with_another_unit()
     assert herder.all_assigned_to_me[0].status.driver_name == "other"
+
+
+class HeldClock(FakeClock):
+    """Clock that a Worker's thread cannot read while a test holds it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.free, self.awaited = threading.Event(), threading.Event()
+        self.free.set()
+
+    def monotonic(self) -> float:
+        if threading.current_thread().name == WORKER_THREAD and not self.free.is_set():
+            self.awaited.set()
+            assert self.free.wait(60)
+        return super().monotonic()
+
+
+def test_stop_ends_all_units_though_the_worker_is_about_to_start_another(herder: Herder) -> None:
+    clock, releasing, answers = HeldClock(), threading.Event(), threading.Event()
+    worker = Worker(FLOW, herder, DriverIdentity("me", "1"), clock=clock)
+    worker.update([herder.assigned_to_me])
+    wait_for(worker, {CONNECTOR: TaskPhase.RUNNING})
+    (thread,) = (one for one in threading.enumerate() if one.name == WORKER_THREAD)
+
+    def wait_for_answer() -> None:
+        releasing.set()
+        assert answers.wait(60)
+
+    herder.may_release = wait_for_answer
+    clock.free.clear()
+    herder.store.put("orders", TaskType.HEARTBEAT_CONNECTOR, index=1)
+    worker.update(herder.all_assigned_to_me)
+    assert clock.awaited.wait(60)
+    with ThreadPoolExecutor() as pool:
+        stopped = pool.submit(worker.stop, 30)
+        assert releasing.wait(60)
+        clock.free.set()
+        thread.join(60)
+        answers.set()
+        assert stopped.result(60)
+    assert [unit.status.driver_name for unit in herder.store] == ["", ""]
