@@ -7,6 +7,7 @@ import asyncio
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import TypeVar
 
 from headrace.api import (
     COMPONENT_LABEL,
@@ -120,6 +121,18 @@ def name_of(object: Object) -> FlowName:
     return object["metadata"]["namespace"], object["metadata"]["name"]
 
 
+T = TypeVar("T")
+
+
+def _discard(by_flow: dict[FlowName, dict[str, T]], flow: FlowName, name: str) -> T | None:
+    """Remove an object, and its flow if that was the last object. Return the object, or None."""
+    objects = by_flow.get(flow, {})
+    object = objects.pop(name, None)
+    if not objects:
+        by_flow.pop(flow, None)
+    return object
+
+
 _DRIVERS = f"{COMPONENT_LABEL}={DRIVER_COMPONENT},{FLOW_LABEL}"
 
 
@@ -178,14 +191,15 @@ class DriverCache:
         """Record a change from the watch of pods."""
         namespace, name = name_of(change.object)
         flow = (namespace, change.object["metadata"]["labels"][FLOW_LABEL])
-        pods = self._pods.setdefault(flow, {})
         pod = driver_pod(change.object)
         if change.type is ChangeType.DELETED:
-            pods.pop(name, None)
-        elif pods.get(name) == pod:
+            _discard(self._pods, flow, name)
+            if flow not in self._pods:
+                self._reported.pop(flow, None)
+        elif self._pods.get(flow, {}).get(name) == pod:
             return
         else:
-            pods[name] = pod
+            self._pods.setdefault(flow, {})[name] = pod
         self.expect_leases()
         self._changed(flow)
 
@@ -238,9 +252,11 @@ class UnitCache:
         Units of a deleted flow with the same name are excluded.
         """
         name, uid = flow_name(flow), flow.metadata.uid
+        if name not in self._units:
+            return []
         known = self._in_order.get(name)
         if known is None or known[0] != uid:
-            there = self._units.get(name, {}).values()
+            there = self._units[name].values()
             mine = [task for task in there if is_owned(task.metadata.owner_references, flow)]
             mine.sort(key=lambda task: (task.spec.type, task.spec.index))
             known = self._in_order[name] = (uid, mine)
@@ -256,16 +272,15 @@ class UnitCache:
 
     def drop(self, object: Object) -> UnitChange:
         """Remove a deleted unit."""
-        self._invalid.get(flow_of(object), {}).pop(object["metadata"]["name"], None)
+        _discard(self._invalid, flow_of(object), object["metadata"]["name"])
         return self._replace(object, None)
 
     def _replace(self, object: Object, task: ReplicationTask | None) -> UnitChange:
         flow, name = flow_of(object), object["metadata"]["name"]
         self._in_order.pop(flow, None)
-        units = self._units.setdefault(flow, {})
-        before = units.pop(name, None)
+        before = _discard(self._units, flow, name)
         if task is not None:
-            units[name] = task
+            self._units.setdefault(flow, {})[name] = task
         return UnitChange(before, task)
 
     def _understood(self, object: Object) -> ReplicationTask | None:
@@ -274,15 +289,15 @@ class UnitCache:
         Return None also if the object's name does not fit its spec, because the unit would
         otherwise exist twice.
         """
-        invalid, name = self._invalid.setdefault(flow_of(object), {}), object["metadata"]["name"]
-        invalid.pop(name, None)
+        flow, name = flow_of(object), object["metadata"]["name"]
+        _discard(self._invalid, flow, name)
         try:
             task = parse(ReplicationTask, object)
             if task_id(task).name == name:
                 return task
             why = f"it says that it is {task_id(task).name}: delete it"
         except InvalidSpec as error:
-            why = invalid[name] = str(error)
+            why = self._invalid.setdefault(flow, {})[name] = str(error)
         namespace = object["metadata"]["namespace"]
         log.warning("unit not understood", task=name, namespace=namespace, why=why)
         return None
@@ -458,16 +473,18 @@ class ClusterCache:
 
     def written(self, name: FlowName) -> frozenset[Target]:
         """Return the target topics that a flow writes, or none for a missing or invalid flow."""
+        if (flow := self._flows.valid_flow(name)) is None:
+            return frozenset()
         if name not in self._written:
-            flow = self._flows.valid_flow(name)
-            self._written[name] = written_targets(self.tasks(flow) if flow else ())
+            self._written[name] = written_targets(self.tasks(flow))
         return self._written[name]
 
     def copied(self, name: FlowName) -> CopiedTopics:
         """Return the topics that a flow copies, or none for a missing or invalid flow."""
+        if (flow := self._flows.valid_flow(name)) is None:
+            return CopiedTopics()
         if name not in self._copied:
-            flow = self._flows.valid_flow(name)
-            self._copied[name] = copied_topics(self.tasks(flow) if flow else ())
+            self._copied[name] = copied_topics(self.tasks(flow))
         return self._copied[name]
 
     def requeue_rivals(self, name: FlowName) -> None:

@@ -69,6 +69,7 @@ class Seen:
 
     def _watch_leases(self, *of: Any, **options: Any) -> Leases:
         self.leases = Leases(*of, **options)
+        self.report_leases: Callable[[], None] = options["on_change"]
         return self.leases
 
     def units(self, flow: FlowName = FLOW) -> dict[str, str]:
@@ -152,6 +153,19 @@ def unit(
             "ownerReferences": [{"uid": owner, "kind": "ReplicationFlow", "name": of}],
         },
         "spec": {"flowName": of, "type": "SourceTask", "index": index, "driverName": driver},
+    }
+
+
+def pod(of: str) -> Object:
+    return {
+        "apiVersion": POD.api_version,
+        "kind": POD.name,
+        "metadata": {
+            "name": f"{of}-driver-a",
+            "namespace": "shop",
+            "resourceVersion": "1",
+            "labels": {"headrace.dev/flow": of},
+        },
     }
 
 
@@ -279,17 +293,7 @@ def test_flows_that_wait_for_a_target_topic_are_woken_when_it_is_taken_or_freed(
 def test_a_driver_without_a_lease_gets_as_long_as_its_flow_says() -> None:
     async def test(seen: Seen) -> None:
         leases = seen.leases
-        pod = {
-            "apiVersion": POD.api_version,
-            "kind": POD.name,
-            "metadata": {
-                "name": "orders-driver-a",
-                "namespace": "shop",
-                "resourceVersion": "1",
-                "labels": {"headrace.dev/flow": "orders"},
-            },
-        }
-        await seen.send("ADDED", pod)
+        await seen.send("ADDED", pod("orders"))
         assert leases.expected == {}, "of a flow that is not known"
         patient = flow()
         patient["spec"]["drivers"] = {"leaseSeconds": 60}
@@ -297,5 +301,61 @@ def test_a_driver_without_a_lease_gets_as_long_as_its_flow_says() -> None:
         assert leases.expected == {("shop", "orders-driver-a"): 60}
         seen.cache.put_flow(flow(version=2))
         assert leases.expected == {("shop", "orders-driver-a"): 6}
+
+    run(test)
+
+
+def mentions(kept: object, text: str, path: str = "") -> list[str]:
+    """Return the paths to strings with ``text`` in an object of headrace or a container."""
+    if isinstance(kept, str):
+        return [f"{path}: {kept}"] if text in kept else []
+    if isinstance(kept, Mapping):
+        inside = [(f"{path}[{key}]", pair) for key, pair in kept.items()]
+        inside += [(f"{path} keys", key) for key in kept]
+    elif isinstance(kept, list | tuple | set | frozenset):
+        inside = [(path, one) for one in kept]
+    elif type(kept).__module__.startswith("headrace."):
+        inside = [(f"{path}.{name}", value) for name, value in vars(kept).items()]
+    else:
+        inside = []
+    return [found for deeper, one in inside for found in mentions(one, text, deeper)]
+
+
+def test_nothing_of_a_deleted_flow_is_kept() -> None:
+    name = ("shop", "payments")
+    invalid = unit(1, of="payments")
+    invalid["spec"]["driverName"] = 7
+    units = (unit(0, of="payments", writes="east.a"), invalid)
+
+    async def test(seen: Seen) -> None:
+        await relist_flows(seen, flow(name="payments"))
+        await until(lambda: seen.cache.invalid_unit(name))
+        await seen.send("ADDED", pod("payments"))
+        seen.report_leases()
+        assert seen.cache.written(name) == {("k", "east.a")}
+        assert seen.cache.copied(name).target_cluster_id == "k"
+        seen.cache.requeue_rivals(name)
+        await relist_flows(seen)
+        await until(lambda: seen.cache.flow_object(name) is None)
+        seen.cache.requeue_rivals(name)
+        seen.cache.copied(name)
+        for object in (*units, pod("payments")):
+            await seen.send("DELETED", object)
+        for _ in range(3):  # later lists could still contain the flow
+            await relist_flows(seen)
+        assert mentions(seen.cache, "payments") == []
+
+    run(test, *units)
+
+
+def test_leases_of_a_flow_without_pods_do_not_queue_it() -> None:
+    async def test(seen: Seen) -> None:
+        seen.cache.put_flow(flow())
+        await seen.send("ADDED", pod("orders"))
+        seen.report_leases()
+        await seen.send("DELETED", pod("orders"))
+        seen.wanted.clear()
+        seen.report_leases()
+        assert seen.wanted == []
 
     run(test)
