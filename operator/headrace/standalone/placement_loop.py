@@ -49,6 +49,7 @@ class PlacementLoop:
         self._follow_up_s: float | None = None
         self._pins: dict[TaskId, DriverName] = {}
         self._lost: set[str] = set()
+        """Incarnations of lost drivers."""
 
     async def run(self) -> None:
         """Decide after each request, and when a follow-up is due, until cancelled."""
@@ -95,11 +96,16 @@ class PlacementLoop:
 
     def driver_left(self, driver: DriverProcess) -> None:
         """Record that a driver ended or was declared lost. Another one is started in its place."""
-        self._lost.add(driver.incarnation)
+        # Forget drivers that hold no unit. They claim none before they join again.
+        holders = {task.status.driver_incarnation for task in self._store}
+        self._lost = self._lost & holders | {driver.incarnation}
         self.await_drivers()
 
     def is_lost(self, incarnation: str) -> bool:
-        """Return True if a driver is lost, so that it cannot release its units."""
+        """Return True if a driver is lost, so that it cannot release its units.
+
+        A lost driver without units is forgotten when the next driver leaves.
+        """
         return incarnation in self._lost
 
     # Decide and write.
