@@ -191,12 +191,12 @@ class Tokens:
     def cached_token(self) -> Token | None:
         """Return the token if it need not be replaced yet, or None. Sends no request."""
         token = self.good()
-        return token if token is not None and self._clock.time() < token.renewed_s else None
+        return token if token is not None and self._clock.monotonic() < token.renewed_s else None
 
     def good(self) -> Token | None:
         """Return the last token if it has not expired, or None."""
         token = self._token
-        return token if token is not None and self._clock.time() < token.expires_s else None
+        return token if token is not None and self._clock.monotonic() < token.expires_s else None
 
     def discard(self, token: str | None = None) -> None:
         """Discard a token that brokers rejected, or the current token if ``token`` is None."""
@@ -205,7 +205,7 @@ class Tokens:
             return
         # Keep a recent token: if the login fails for another reason, each attempt would request a
         # token.
-        if self._clock.time() - known.received_s > _LAST_BACKOFF_S:
+        if self._clock.monotonic() - known.received_s > _LAST_BACKOFF_S:
             self._token = None
 
     def _ask(self) -> Token:
@@ -214,7 +214,9 @@ class Tokens:
         field = f"{self._cluster.field}.authentication.oauth"
         try:
             found = read_credentials(self._cluster)
-            token = request_token(self._oauth, field, found.client_secret, found.token_trusted)
+            token = request_token(
+                self._oauth, field, found.client_secret, found.token_trusted, clock=self._clock
+            )
         except Retriable as error:
             if str(error) != str(self.trouble):
                 log.warning("no token", cluster=self._cluster.alias, why=str(error))
@@ -337,7 +339,7 @@ def _token(
         token = tokens.get()
     except HeadraceError:
         return "none", now_s + _ASKED_AGAIN_S, "", extensions
-    asked_again_s = max((token.renewed_s - now_s) / 0.8, _ASKED_AGAIN_S)
+    asked_again_s = max((token.renewed_s - time.monotonic()) / 0.8, _ASKED_AGAIN_S)
     return token.value, now_s + asked_again_s, token.subject, extensions
 
 

@@ -13,6 +13,7 @@ from urllib.parse import quote_plus, urlencode
 from headrace.api import OAuth
 from headrace.kafka.errors import TokenUnavailable
 from headrace.kafka.web import exchange, failure_reason, tls_context
+from headrace.timing import Clock
 
 _RENEWED_AT = 0.75
 _TOKEN = re.compile(r"[A-Za-z0-9._~+/-]+=*")
@@ -27,18 +28,20 @@ class Token:
     value: str
     received_s: float
     expires_s: float
-    """Unix time at which the token expires. ``received_s`` and ``expires_s`` are times of this
-    machine's clock."""
+    """Monotonic time at which the token expires. ``received_s`` is monotonic as well, because this
+    machine's clock may be set."""
     subject: str = ""
     """Claim ``sub``, which brokers use as the user name. Empty if it cannot be read."""
 
     @property
     def renewed_s(self) -> float:
-        """Unix time at which the next token is requested."""
+        """Monotonic time at which the next token is requested."""
         return self.received_s + _RENEWED_AT * (self.expires_s - self.received_s)
 
 
-def request_token(oauth: OAuth, field: str, secret: str, trusted: str) -> Token:
+def request_token(
+    oauth: OAuth, field: str, secret: str, trusted: str, *, clock: Clock = time
+) -> Token:
     """Request a new token and wait for it.
 
     Redirects are not followed and no proxy is used: the secret is only sent to the named address.
@@ -48,6 +51,7 @@ def request_token(oauth: OAuth, field: str, secret: str, trusted: str) -> Token:
         field: Field of the manifest that contains ``oauth``, for messages.
         secret: Client secret.
         trusted: Certificate authorities, PEM.
+        clock: Source of the token's times.
 
     Raises:
         TokenUnavailable: The endpoint did not return a token.
@@ -69,7 +73,7 @@ def request_token(oauth: OAuth, field: str, secret: str, trusted: str) -> Token:
         ) from None
     if status != http.HTTPStatus.OK:
         raise TokenUnavailable(_refusal(oauth, field, status, body, secret))
-    return _read(oauth, field, body)
+    return _read(oauth, field, body, clock)
 
 
 def _post(oauth: OAuth, field: str, secret: str, trusted: str) -> tuple[int, bytes]:
@@ -127,8 +131,8 @@ def _object(body: bytes) -> dict[str, Any]:
     return answer if isinstance(answer, dict) else {}
 
 
-def _read(oauth: OAuth, field: str, body: bytes) -> Token:
-    answer, now_s = _object(body), time.time()
+def _read(oauth: OAuth, field: str, body: bytes, clock: Clock) -> Token:
+    answer, now_s = _object(body), clock.monotonic()
     value = answer.get("access_token")
     if not isinstance(value, str) or not _TOKEN.fullmatch(value):
         raise _useless(oauth, field, "has no token in it (access_token)")
@@ -136,7 +140,7 @@ def _read(oauth: OAuth, field: str, body: bytes) -> Token:
     # ``expires_in`` is relative, so it is correct even if this machine's clock is wrong.
     lifetime = _number(answer.get("expires_in"))
     if lifetime is None and (expires := _number(claims.get("exp"))) is not None:
-        lifetime = expires - now_s
+        lifetime = expires - clock.time()
     if lifetime is None:
         raise _useless(oauth, field, "does not say when its token expires (expires_in)")
     if lifetime <= 0:

@@ -29,10 +29,12 @@ class Clock:
     """Clock that advances only when a test sets it."""
 
     def __init__(self) -> None:
-        self.now_s = time.time()
+        self.now_s = time.monotonic()
+        self.unix_s = time.time()
+        """Unix time, which an administrator may set."""
 
     def time(self) -> float:
-        return self.now_s
+        return self.unix_s
 
     def monotonic(self) -> float:
         return self.now_s
@@ -127,6 +129,20 @@ def test_a_token_that_brokers_refuse_is_replaced_but_not_all_the_time(
     assert tokens.get() is first
     tokens.discard(first.value)
     assert tokens.get() is not first
+
+
+def test_a_token_is_replaced_in_time_though_the_clock_is_set_back(
+    clocked: Tokens, clock: Clock
+) -> None:
+    first = clocked.get()
+    clock.unix_s -= 86_400
+    clock.now_s = first.received_s + 10
+    assert clocked.get() is first
+    clocked.discard(first.value)
+    second = clocked.get()
+    assert second is not first, "brokers refused it"
+    clock.now_s = second.expires_s + 1
+    assert clocked.get() is not second
 
 
 @pytest.mark.parametrize(
