@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import math
 import os
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Sequence
@@ -19,6 +20,7 @@ from headrace.errors import HeadraceError, InvalidSpec, Retriable
 from headrace.k8s.errors import NotFound, Unavailable, read_status, sentence, translate
 from headrace.k8s.kinds import EVENT, LEASE, Kind, Object, Objects, kind_of
 from headrace.telemetry import Described
+from headrace.timing import Clock
 
 TIMEOUT_S = 5.0
 """Time-out of a request in seconds, shorter than the 6 s of a Lease.
@@ -418,6 +420,40 @@ def _identity(object: Object) -> tuple[Kind, str | None, str]:
     return kind_of(object), metadata.get("namespace"), metadata["name"]
 
 
+_READ_TOKEN_EVERY_S = 60.0
+"""Interval in seconds at which a pod reads its token again. The kubelet replaces the token minutes
+before it expires."""
+
+
+class PodCredentials:
+    """Credentials of a pod's service account, which are read again at intervals.
+
+    The library reads them again by this machine's clock, and therefore too late if the clock is set
+    back. ``load`` reads the credentials into the settings.
+    """
+
+    def __init__(self, load: Callable[[Configuration], None], clock: Clock = time) -> None:
+        self._load, self._clock = load, clock
+        self._read_s = -math.inf
+
+    def refresh(self, settings: Configuration) -> None:
+        """Read the credentials again if that is due. The client calls this before each request.
+
+        Raises:
+            ConfigException: The files do not exist or are empty.
+        """
+        if self._clock.monotonic() - self._read_s >= _READ_TOKEN_EVERY_S:
+            self._load(settings)
+            self._read_s = self._clock.monotonic()
+            settings.refresh_api_key_hook = self.refresh  # type: ignore[assignment]
+
+
+def _load_pod_credentials(settings: Configuration) -> None:
+    config.load_incluster_config(  # type: ignore[no-untyped-call]
+        settings, try_refresh_token=False
+    )
+
+
 _POD = "KUBERNETES_SERVICE_HOST"
 """Environment variable that is set in every container of a Kubernetes cluster."""
 
@@ -433,7 +469,7 @@ async def connect(client_name: str) -> Client:
         return await connect_by_file(client_name, files)
     settings = Configuration()
     try:
-        config.load_incluster_config(settings)  # type: ignore[no-untyped-call]
+        PodCredentials(_load_pod_credentials).refresh(settings)
     except config.ConfigException as error:
         raise InvalidSpec(
             f"{client_name} does not know which API server to ask: KUBECONFIG is not set, and this "

@@ -9,8 +9,10 @@ from aiohttp import web
 from kubernetes.aio.client import ApiClient, Configuration
 from kubernetes.aio.config import ConfigException
 from support.fake_api_server import Answer, serving
+from support.fake_kafka import FakeClock
 
 from headrace.k8s import DEPLOYMENT, LEASE, Client, Object, Unavailable, client
+from headrace.k8s.client import PodCredentials
 
 
 def of(kind: str, api_version: str) -> Object:
@@ -91,28 +93,47 @@ def test_answer_that_a_proxy_cut_or_replaced_is_no_answer_of_the_api_server() ->
     asyncio.run(test(502, b"<html>\xff</html>"))
 
 
-def test_token_file_that_is_empty_for_a_moment_is_read_again() -> None:
-    outcomes: list[str] = []
+class ClockSetBack(FakeClock):
+    """Clock whose Unix time is set back again and again."""
 
-    def refresh(settings: Configuration) -> None:
-        if not outcomes:
+    def time(self) -> float:
+        return 1_700_000_000 - self.now_s
+
+
+@asynccontextmanager
+async def asking_as_pod(files: list[str], clock: FakeClock) -> AsyncIterator[Client]:
+    """Yield a client whose token files have these contents. The server returns each token."""
+
+    async def answer(request: web.Request) -> web.Response:
+        return web.json_response({"token": request.headers["Authorization"]})
+
+    def load(settings: Configuration) -> None:
+        if not (token := files.pop(0)):
             raise ConfigException("Token file exists but empty.")
+        settings.api_key["BearerToken"] = token
 
-    async def found(request: web.Request) -> web.Response:
-        return web.json_response({"kind": "Deployment"})
+    async with serving(answer) as url:
+        settings = Configuration(host=url)
+        PodCredentials(load, clock).refresh(settings)
+        found = Client(ApiClient(settings), "the operator")
+        try:
+            yield found
+        finally:
+            await found.close()
 
-    async def test() -> Object | None:
-        async with serving(found) as url:
-            settings = Configuration(host=url, api_key={"BearerToken": "bearer a"})
-            settings.refresh_api_key_hook = refresh  # type: ignore[assignment]
-            api = Client(ApiClient(settings), "the operator")
+
+def test_pod_reads_its_token_again_every_minute_though_the_clock_is_set_back() -> None:
+    async def test() -> None:
+        clock, files = ClockSetBack(), ["first", "", "second"]
+        async with asking_as_pod(files, clock) as api:
+            clock.advance(59)
+            assert await api.get(DEPLOYMENT, "shop", "a") == {"token": "first"}
+            clock.advance(1)
+            outcomes: list[str] = []
             api.on_request = lambda verb, kind, outcome, took_s: outcomes.append(outcome)
-            try:
-                with pytest.raises(Unavailable, match="credentials cannot be read: Token file"):
-                    await api.get(DEPLOYMENT, "shop", "a")
-                return await api.get(DEPLOYMENT, "shop", "a")
-            finally:
-                await api.close()
+            with pytest.raises(Unavailable, match="credentials cannot be read: Token file"):
+                await api.get(DEPLOYMENT, "shop", "a")
+            assert await api.get(DEPLOYMENT, "shop", "a") == {"token": "second"}
+            assert outcomes == ["Unavailable", "Success"]
 
-    assert asyncio.run(test()) == {"kind": "Deployment"}
-    assert outcomes == ["Unavailable", "Success"]
+    asyncio.run(test())
