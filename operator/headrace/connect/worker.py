@@ -214,7 +214,8 @@ class Instances:
             if task.phase is TaskPhase.CLOSED:
                 if task.id not in active or self._reclaim_due(task.id, task):
                     self._tasks.restart(task.id)
-            elif self._restart_due(task.id, task, at_once=changed):
+            elif not task.leaving and self._restart_due(task.id, task, at_once=changed):
+                # A task that leaves is replaced as soon as the herder has answered its release.
                 self._tasks.restart(task.id)
         copies = {id: at for id, at in active.items() if id.type == TaskType.SOURCE_TASK}
         self._context.bandwidth.limit(self._bandwidth(copies.keys()))

@@ -18,7 +18,7 @@ from headrace.api import (
 )
 from headrace.connect import DriverIdentity, EpochAltered, Worker
 from headrace.connect.runtime.ownership import RELEASE_TIMEOUT_S, Ownership
-from headrace.errors import HeadraceError, Retriable
+from headrace.errors import Fatal, HeadraceError, Retriable
 from headrace.standalone.task_store import TaskStore
 
 FLOW = ReplicationFlow.model_validate(
@@ -292,6 +292,39 @@ def test_the_wait_for_an_owner_begins_again_with_each_assignment(
     clock.advance(2 * RELEASE_TIMEOUT_S)
     update_with_another_unit()
     assert herder.all_assigned_to_me[0].status.driver_name == "other"
+
+
+class AllowsOne(Herder):
+    """Rejects the tasks of all connectors except the second one."""
+
+    def put_tasks(self, connector: ReplicationTask, *_: object, **__: object) -> None:
+        if connector.metadata.name != SECOND_CONNECTOR:
+            raise Fatal("broken by the test")
+
+
+def test_a_unit_is_started_while_releases_of_many_failed_ones_are_not_answered() -> None:
+    """The liveness probe ends a driver whose Worker waits for a minute."""
+    herder, answers = AllowsOne(), threading.Event()
+    for index in range(2, 13):
+        herder.store.put("orders", TaskType.HEARTBEAT_CONNECTOR, index=index)
+    failing = herder.all_assigned_to_me
+    worker = Worker(FLOW, herder, DriverIdentity("me", "1"))
+    worker.update(failing)
+    deadline = time.monotonic() + 60
+    # The first restart is immediate, the next one follows after two minutes.
+    while [unit.restarts for unit in worker.figures()] != [1] * len(failing):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    still_failed: dict[str, TaskPhase | None] = {
+        unit.metadata.name: TaskPhase.FAILED for unit in failing
+    }
+    wait_for(worker, still_failed)
+    herder.may_release = lambda: answers.wait(60)
+    herder.store.put("orders", TaskType.HEARTBEAT_CONNECTOR, index=1)
+    worker.update([herder.all_assigned_to_me[-1]])
+    wait_for(worker, still_failed | {SECOND_CONNECTOR: TaskPhase.RUNNING})
+    answers.set()
+    assert worker.stop(30)
 
 
 class HeldClock(FakeClock):
