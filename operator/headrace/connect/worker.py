@@ -165,7 +165,7 @@ class Instances:
         """
         with self._starting:
             self._stopped = True
-            units = list(self._units.copy().values())
+            units = list(self._units.values())
         for unit in units:
             unit.stop()
         ended = [self._tasks.stop(max(0.0, deadline - time.monotonic()))]
