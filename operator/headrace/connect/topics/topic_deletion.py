@@ -63,7 +63,8 @@ class DeletedTopics:
     exist again is found by the task that copies them.
 
     Progress without a loss is purged. Progress with a loss is kept until a reset, because a
-    fail-over lists the loss.
+    fail-over lists the loss. Progress with a fail-over is kept, because the copy is then the
+    original: it must not be deleted, and no topic may be copied into it.
     """
 
     def __init__(self, context: FlowContext) -> None:
@@ -152,8 +153,8 @@ class DeletedTopics:
     ) -> dict[TopicPartition, Loss]:
         """Store the losses of a topic's deleted partitions, and return the losses to report.
 
-        If there are none, the progress is purged. ``exists`` states that a topic with this name
-        exists again, with fewer partitions.
+        If there are none, the progress of partitions that are not failed over is purged. ``exists``
+        states that a topic with this name exists again, with fewer partitions.
         """
         context = self._context
         judged = {
@@ -168,9 +169,10 @@ class DeletedTopics:
         for at in changed.keys() & losses.keys():
             why = sentence(context, at, losses[at])
             log.error("data loss", flow=context.name, partition=str(at), why=why)
-        if not losses:
-            context.progress.purge(map(context.progress_key, stored))
-            purged = len(stored)
+        copied = [at for at, one in stored.items() if one.switch is None]
+        if copied and not losses:
+            context.progress.purge(map(context.progress_key, copied))
+            purged = len(copied)
             what = "partitions" if exists else "topic"
             log.info(f"progress of deleted {what} purged", flow=context.name, topic=topic, n=purged)
         return {at: loss for at, loss in losses.items() if is_shown(loss, now_s)}

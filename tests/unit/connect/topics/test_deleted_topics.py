@@ -4,6 +4,7 @@
 """
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 
 import pytest
 from support.source_tasks import COPY, P0, P1, TOPIC, Scene
@@ -13,7 +14,7 @@ from headrace.connect.topics.losses import sentence
 from headrace.connect.topics.topic_deletion import DeletedTopics
 from headrace.errors import Fatal, Retriable
 from headrace.kafka import Topic
-from headrace.replication import Loss
+from headrace.replication import Loss, Switch
 
 DAY_S = 86_400
 
@@ -95,6 +96,18 @@ def test_progress_of_a_topic_that_was_copied_to_its_end_is_purged(scene: Scene) 
     deleted = gone(scene)
     assert not deleted.losses
     assert (scene.position(P0), scene.position(P1)) == (None, None)
+
+
+def test_progress_of_a_partition_that_was_failed_over_is_kept(scene: Scene) -> None:
+    """Its fail-over prevents that the copy is deleted, and that a new topic is copied into it."""
+    scene.source.append(TOPIC, b"a", b"b", b"c")
+    scene.start()
+    scene.settle()
+    switched = replace(scene.stored(P0), switch=Switch(1, True, 3, 3))
+    scene.context.progress.write({scene.context.progress_key(P0): switched})
+    deleted = gone(scene)
+    assert not deleted.losses
+    assert (scene.stored(P0).switch, scene.position(P1)) == (switched.switch, None)
 
 
 def test_nothing_is_judged_while_a_task_may_still_store_something(scene: Scene) -> None:

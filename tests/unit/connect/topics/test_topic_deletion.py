@@ -7,7 +7,7 @@ import pytest
 from support.source_tasks import COPY, P0, TOPIC, Scene
 
 from headrace.api import LossAction, LossCause, TopicPartition
-from headrace.connect.topics.topic_deletion import TopicDeleter
+from headrace.connect.topics.topic_deletion import DeletedTopics, TopicDeleter
 from headrace.errors import Retriable
 from headrace.replication import Loss, Progress, Switch
 
@@ -167,6 +167,21 @@ def test_what_was_failed_over_lost_or_is_read_is_kept(scene: Scene, deletion: To
     scene.target.forbidden.clear()
     scene.target.active.clear()
     assert "CopiesDeleted" in poll(scene, deletion)
+
+
+def test_copy_that_was_failed_over_is_kept_after_its_deletion_was_noticed(
+    scene: Scene, deletion: TopicDeleter
+) -> None:
+    """The connector first settles the progress of deleted topics, then deletes copies."""
+    stored(scene, switch=Switch(1, True, 5, 5))
+    scene.source.delete_topic(TOPIC)
+    deleted = DeletedTopics(scene.context)
+    for _ in range(3):
+        deleted.find(scene.source.topics(), set())
+        condition = poll(scene, deletion)
+        scene.clock.advance(60)
+    assert condition == f"DeletionRefused: kept: {COPY}: it was failed over"
+    assert COPY in scene.target.ids
 
 
 def test_what_the_target_refuses_is_a_sentence_and_tried_again(
