@@ -24,7 +24,7 @@ from headrace.api import (
     partitions_text,
 )
 from headrace.api.offsets import OffsetsMode
-from headrace.cli.flow.flow_access import open_answered
+from headrace.cli.flow.flow_access import open_answered, running_flow
 from headrace.cli.flow.flow_verbs import Flows, of_flows
 from headrace.cli.screen.options import confirm, secrets_option, yes_option
 from headrace.cli.screen.output import unfolded
@@ -217,7 +217,10 @@ def _paused(
 
     Without the pause, a batch that a driver writes late would get a wrong offset in the new copy.
     """
-    changed = flows.request(flow, "pause-partitions", partitions=partitions, paused=True)["changed"]
+    pauses = Pauses.of(running_flow(flows, flow).spec.paused_partitions)
+    copied = partitions_text(selected - pauses.among(selected))
+    if copied:
+        flows.request(flow, "pause-partitions", partitions=copied, paused=True)
     try:
         deadline_s = time.monotonic() + _RESTS_TIMEOUT_S
         while busy := _busy(flows, flow, partitions, selected):
@@ -229,8 +232,8 @@ def _paused(
             time.sleep(_POLL_S)
         yield
     finally:
-        if changed:
-            flows.request(flow, "pause-partitions", partitions=partitions, paused=False)
+        if copied:
+            flows.request(flow, "pause-partitions", partitions=copied, paused=False)
 
 
 def _busy(flows: Flows, flow: str, partitions: str, selected: Set[TopicPartition]) -> str:

@@ -1,12 +1,16 @@
 """``headrace flow reset`` on a run without drivers, with brokers in memory."""
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
+from support.preserved_scenes import PRESERVED
 from support.source_tasks import P0, P1, TOPIC, Scene
 
 from headrace.api import FlowState, PausedPartitions, Resets
 from headrace.api.offsets import Offsets, OffsetsMode
+from headrace.cli.flow import flow_access
+from headrace.control import control
 from headrace.standalone import StandaloneHerder
 
 Say = Callable[..., str]
@@ -73,6 +77,32 @@ def test_what_the_flow_does_not_copy_is_refused(
         "flow", "reset", "f", "orders/7", *options, code=3
     )
     assert asked(herder).times == {}
+
+
+@pytest.mark.parametrize("paused", ["1", None])
+def test_rebuild_resumes_only_the_partitions_that_it_has_paused(
+    herder: StandaloneHerder,
+    say: Say,
+    scene: Scene,
+    monkeypatch: pytest.MonkeyPatch,
+    paused: str | None,
+) -> None:
+    """The target does not respond after the pause, so that the rebuild ends at once."""
+    pauses = (PausedPartitions(topic=TOPIC, partitions=paused),)
+    herder.change_spec("f", state=FlowState.STOPPED, paused_partitions=pauses)
+    context = Scene(kafka=scene.kafka, flow=PRESERVED).context
+    monkeypatch.setattr(flow_access, "FlowContext", lambda *_, **__: context)
+    request, asked = control.request, list[str]()
+
+    def ask(flow: str, verb: str, **arguments: Any) -> dict[str, Any]:
+        asked.append(verb)
+        scene.target.away = asked.count("reset") > 1
+        return request(flow, verb, **arguments)
+
+    monkeypatch.setattr(control, "request", ask)
+    assert "no broker of west answered" in say("flow", "rebuild", "f", TOPIC, "--yes", code=1)
+    assert ("pause-partitions" in asked) is (paused is not None)
+    assert herder.flow("f").spec.paused_partitions == pauses
 
 
 def test_a_flow_that_does_not_run_is_named(
