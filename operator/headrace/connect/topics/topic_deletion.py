@@ -366,7 +366,10 @@ class TopicDeleter:
             return
         if self._mode is TopicDeletionMode.ENABLED:
             for name in deletable:
-                self._delete(name)
+                try:
+                    self._delete(name)
+                except Fatal as error:  # it concerns this copy alone
+                    kept[name] = str(error)
             deletable = []
         self._show(deletable, kept, sorted(absent.keys() - due.keys()))
 

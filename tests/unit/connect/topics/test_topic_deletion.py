@@ -8,7 +8,7 @@ from support.source_tasks import COPY, P0, TOPIC, Scene
 
 from headrace.api import LossAction, LossCause, TopicPartition
 from headrace.connect.topics.topic_deletion import DeletedTopics, TopicDeleter
-from headrace.errors import Retriable
+from headrace.errors import Fatal, Retriable
 from headrace.replication import Loss, Progress, Switch
 
 MEMORY = "mm2-headrace-topics.east.internal"
@@ -198,3 +198,27 @@ def test_what_the_target_refuses_is_a_sentence_and_tried_again(
         patch.setattr(scene.target, "delete_topic", refuse)
         assert "no copy is deleted: could not delete topic east.orders" in poll(scene, deletion)
     assert "CopiesDeleted" in poll(scene, deletion)
+
+
+def test_a_copy_that_the_target_refuses_to_delete_does_not_keep_the_others(
+    scene: Scene, deletion: TopicDeleter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scene.source.create_topic("users", 1)
+    scene.target.create_topic("east.users", 1)
+    deletion.made(["users"])
+    poll(scene, deletion)
+    for topic in (TOPIC, "users"):
+        scene.source.delete_topic(topic)
+    delete = scene.target.delete_topic
+
+    def refuse(name: str) -> None:
+        if name == COPY:
+            raise Fatal(f"could not delete topic {name}: grant Delete")
+        delete(name)
+
+    monkeypatch.setattr(scene.target, "delete_topic", refuse)
+    assert later(scene, deletion) == (
+        f"DeletionRefused: kept: {COPY}: could not delete topic {COPY}: grant Delete; "
+        "deleted: east.users"
+    )
+    assert (COPY in scene.target.ids, "east.users" in scene.target.ids) == (True, False)
