@@ -1,5 +1,6 @@
 """``headrace task``: lists, describes, restarts and moves connectors and tasks."""
 
+import re
 from typing import Any
 
 import click
@@ -16,6 +17,8 @@ from headrace.cli.screen.output import (
 from headrace.errors import InvalidSpec
 
 _Json = dict[str, Any]
+_UNIT = re.compile(r"[a-z]+-[a-z]+-[0-9]+")
+"""End of a task's name: its type and its number."""
 task_argument = click.argument("task")
 
 
@@ -106,7 +109,11 @@ def _with_namespace(unit: _Json, flow: _Json) -> _Json:
 
 
 def _flow_of(flows: Flows, task: str) -> str:
-    """Return the flow of a task. The name of the task begins with the flow's name."""
+    """Return the flow of a task.
+
+    The name of a task is the name of its flow, the two words of its type, and a number. If there
+    is a flow ``orders-source``, ``orders-source-task-0`` is nevertheless a task of ``orders``.
+    """
     names = flows.names()
     owners = [name for name in names if task.startswith(f"{name}-")]
     if not owners:
@@ -114,4 +121,8 @@ def _flow_of(flows: Flows, task: str) -> str:
             f"no flow has a task {task}; there are: {', '.join(names)}; "
             "`headrace task list` lists their tasks"
         )
-    return max(owners, key=len)
+
+    def closeness(owner: str) -> tuple[bool, int]:
+        return bool(_UNIT.fullmatch(task.removeprefix(f"{owner}-"))), len(owner)
+
+    return max(owners, key=closeness)

@@ -126,6 +126,31 @@ def test_verb_that_changes_nothing_ends_with_0_and_says_so(
     assert capsys.readouterr().out == message
 
 
+@pytest.mark.parametrize(
+    ("task", "flow"),
+    [
+        ("orders-source-task-0", "orders"),
+        ("orders-source-source-task-0", "orders-source"),
+        ("orders-source-connector-0", "orders"),
+        ("orders-source-source-watch-0", "orders-source"),
+        ("orders-source-typo", "orders-source"),
+    ],
+)
+def test_task_is_requested_from_its_flow_if_the_name_of_another_flow_fits_too(
+    task: str, flow: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = []
+
+    def request(self: LocalFlows, flow: str, verb: str, **_: Any) -> dict[str, Any]:
+        asked.append(flow)
+        return {"driver": "driver-1"}
+
+    monkeypatch.setattr(LocalFlows, "names", lambda self: ["orders", "orders-source"])
+    monkeypatch.setattr(LocalFlows, "request", request)
+    assert main(["task", "restart", task]) == 0
+    assert asked == [flow]
+
+
 def test_wide_output_has_all_columns_and_is_not_cut(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
