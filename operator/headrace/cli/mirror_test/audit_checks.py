@@ -15,8 +15,9 @@ def wait_until_current(flow: ReplicationFlow, settle_s: int) -> None:
     """Wait until a flow is at most ``settle_s`` seconds behind its source.
 
     Raises:
-        GaveUp: The flow is paused, or stays further behind for ``settle_s`` seconds. The audit
-            would report the records that are not copied yet as missing.
+        GaveUp: The flow is paused, stays further behind for ``settle_s`` seconds, or does not know
+            its lag for that time. The audit would report the records that are not copied yet as
+            missing.
     """
     name, deadline = flow.metadata.name, time.monotonic() + settle_s
     why = "records that it has not copied would be reported as missing"
@@ -24,15 +25,17 @@ def wait_until_current(flow: ReplicationFlow, settle_s: int) -> None:
         what = flow.spec.state.lower() if not flow.spec.paused_partitions else "paused in part"
         raise GaveUp(f"flow {name} is {what}: {why}; resume it (`headrace flow resume {name}`)")
     while True:
-        lag = control.request(name, "status").get("lag") or {}
-        behind_s = lag.get("seconds", 0)
-        if behind_s <= settle_s:
+        lag = control.request(name, "status").get("lag")
+        if lag is not None and lag["seconds"] <= settle_s:
             return
         if time.monotonic() > deadline:
-            raise GaveUp(
-                f"flow {name} is {behind_s:,} s and {lag.get('records', 0):,} records behind, more "
-                f"than {settle_s} s (settleSeconds): {why}; audit it when it has caught up"
-            )
+            behind = f"flow {name} does not know its lag (`headrace status {name}` says why)"
+            if lag is not None:
+                behind = (
+                    f"flow {name} is {lag['seconds']:,} s and {lag['records']:,} records behind, "
+                    f"more than {settle_s} s (settleSeconds)"
+                )
+            raise GaveUp(f"{behind}: {why}; audit it when it has caught up")
         time.sleep(_POLL_S)
 
 

@@ -28,13 +28,14 @@ def own_sockets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @contextmanager
-def running(spec: dict[str, Any] | None = None, lag_s: int = 0) -> Iterator[None]:
-    """Answer on the control socket of a flow ``orders``."""
+def running(spec: dict[str, Any] | None = None, lag_s: int | None = 0) -> Iterator[None]:
+    """Answer on the control socket of a flow ``orders``. It may not know its lag."""
+    status = {} if lag_s is None else {"lag": {"records": 1_000 * lag_s, "seconds": lag_s}}
     flow = {"metadata": {"name": "orders"}, "spec": {**SPEC, **(spec or {})}}
     answers: dict[str, dict[str, Any]] = {
         "access": {"flow": flow, "secrets": None},
         "flow": flow,
-        "status": {"lag": {"records": 1_000 * lag_s, "seconds": lag_s}},
+        "status": status,
     }
     serving, loop = threading.Event(), asyncio.new_event_loop()
     ended = asyncio.Event()
@@ -119,6 +120,16 @@ def test_a_flow_that_remains_behind_is_inconclusive(capsys: pytest.CaptureFixtur
     with running(lag_s=7):
         assert main(["audit", "orders", "--settle", "0"]) == Exit.INCONCLUSIVE
     assert "flow orders is 7 s and 7,000 records behind, more than 0 s" in capsys.readouterr().err
+
+
+def test_flow_that_does_not_know_its_lag_is_inconclusive(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Its tasks have just started, or the driver of one of them is lost."""
+    with running(lag_s=None):
+        assert main(["audit", "orders", "--settle", "0"]) == Exit.INCONCLUSIVE
+    message = capsys.readouterr().err
+    assert "flow orders does not know its lag (`headrace status orders` says why)" in message
 
 
 def test_a_current_flow_is_audited_with_its_clusters(
