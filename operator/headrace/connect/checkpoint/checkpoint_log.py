@@ -39,7 +39,8 @@ class CheckpointLog:
         self._written: dict[bytes, StoredCheckpoint] = {}
         """Last stored checkpoints by key, including checkpoints of other tasks."""
         self._stored_ms: dict[bytes, int] = {}
-        """Unix time in ms at which each of them was stored."""
+        """Unix time in ms at which each of them was stored in the topic, which may have been created
+        again."""
         self._earlier: dict[bytes, set[int]] = {}
         """Target offsets of all checkpoints in the topic, by key."""
 
@@ -47,10 +48,13 @@ class CheckpointLog:
         """Create a missing topic, and read the records written since the last call."""
         if not self._creates and not self._context.target.describe([self.topic]):
             return
+        if self._log.at_start:
+            self._stored_ms.clear()
         for message in self._log.read():
             key, value = message.key() or b"", message.value()
             if value is None:
                 self._written.pop(key, None)
+                self._stored_ms.pop(key, None)
                 continue
             try:
                 stored = StoredCheckpoint.decode(key, value, dict(message.headers() or ()))
@@ -80,8 +84,8 @@ class CheckpointLog:
         return self._written.get(key)
 
     def stored_ms(self, key: bytes) -> int:
-        """Return the Unix time in ms at which the checkpoint that ``before`` returns was stored."""
-        return self._stored_ms[key]
+        """Return the Unix time in ms at which a checkpoint was stored, or 0 if it is unknown."""
+        return self._stored_ms.get(key, 0)
 
     def earlier(self, key: bytes) -> Collection[int]:
         """Return the target offsets of all checkpoints of a group's partition.
@@ -93,7 +97,9 @@ class CheckpointLog:
     def write(self, checkpoints: Iterable[StoredCheckpoint]) -> None:
         """Write the checkpoints that differ from the stored ones, and wait for acknowledgements."""
         wanted = {
-            key: one for one in checkpoints if self._written.get(key := one.checkpoint.key()) != one
+            key: one
+            for one in checkpoints
+            if self._written.get(key := one.checkpoint.key()) != one or key not in self._stored_ms
         }
         self._log.write(
             Keyed(key, one.checkpoint.value(), one.headers or None) for key, one in wanted.items()

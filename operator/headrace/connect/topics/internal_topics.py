@@ -7,7 +7,7 @@ from typing import NamedTuple
 from headrace.api import ClusterAccess, TopicPartition
 from headrace.connect.runtime.context import FlowContext
 from headrace.datapath import Clients, ReadRecord, RecordConsumer
-from headrace.errors import Retriable
+from headrace.errors import Retriable, Unreachable
 from headrace.kafka import (
     COMPARED_TIMEOUT_S,
     Admin,
@@ -27,6 +27,10 @@ from headrace.timing import Clock
 
 _IDLE_TIMEOUT_S = 10.0
 _BATCH = 1_000
+
+
+class TopicRecreated(Retriable):
+    """A topic ends before the last record that was read from it."""
 
 
 class TopicTail:
@@ -63,6 +67,7 @@ class TopicTail:
         Records that were yielded before an error are not read again.
 
         Raises:
+            TopicRecreated: The topic was deleted and created again. Every further call raises it.
             Retriable: A broker does not respond.
             Throttled: A quota delays the records, and ``on_throttled`` of the clients raises it.
             Fatal: The permission to read is missing.
@@ -74,7 +79,7 @@ class TopicTail:
             end = self._end()
         if end < self._position:
             self.close()
-            raise Retriable(
+            raise TopicRecreated(
                 f"topic {self._at.topic} on {self._admin.name} ends at {end}, and was read to "
                 f"{self._position}: it was deleted and created again"
             )
@@ -221,10 +226,16 @@ class CompactedLog:
         self._writer = TopicWriter(topic, context)
         self._tail: TopicTail | None = None
 
+    @property
+    def at_start(self) -> bool:
+        """True if the next read yields all records of the topic."""
+        return self._tail is None
+
     def read(self) -> Iterator[ReadRecord]:
         """Yield the records since the last call; create the topic if it is missing.
 
-        Raise the errors of the creation and of ``TopicTail.read``.
+        After a deletion of the topic, the next call begins at the start of the new topic. Raise the
+        errors of the creation and of ``TopicTail.read``.
         """
         context = self._context
         if self._tail is None:
@@ -238,7 +249,15 @@ class CompactedLog:
             )
             self._take_over()
             self._tail = self._tail_of(self._topic)
-        yield from self._tail.read()
+        try:
+            yield from self._tail.read()
+        except Unreachable:
+            raise
+        except Retriable as error:
+            recreated = isinstance(error, TopicRecreated)
+            if recreated or not context.target.describe([self._topic]):
+                self.close()
+            raise
 
     def exists(self) -> bool:
         """Return whether the topic exists, under its present or earlier name.

@@ -241,6 +241,8 @@ class MadeTopics:
 
         Raise the errors of its creation.
         """
+        if self._log.at_start:
+            self._known.clear()
         for message in self._log.read():
             name, value = (message.key() or b"").decode(errors="replace"), message.value()
             if value is None:

@@ -180,8 +180,9 @@ class AddedAcls:
     def read(self) -> frozenset[TopicAcl]:
         """Return the ACLs that flows of this source have added.
 
-        Create the topic if it is missing.
+        Create the topic if it is missing. If it was created again, record the known ACLs again.
         """
+        at_start, recorded = self._log.at_start, set[TopicAcl]()
         for message in self._log.read():
             try:
                 acl = TopicAcl.decode(message.key() or b"")
@@ -192,6 +193,9 @@ class AddedAcls:
                 self._known.discard(acl)
             else:
                 self._known.add(acl)
+                recorded.add(acl)
+        if at_start:
+            self.remember(self._known - recorded)
         return frozenset(self._known)
 
     def exists(self) -> bool:

@@ -6,9 +6,10 @@ from support.fake_kafka import FakeRecord
 from support.source_tasks import P0, P1, Scene
 
 from headrace.api import TaskType, TopicPartition
+from headrace.connect.checkpoint.checkpoint_log import CheckpointLog
 from headrace.connect.runtime.ownership import OwnershipLost
 from headrace.errors import Retriable
-from headrace.replication import Checkpoint, OffsetSync
+from headrace.replication import Checkpoint, OffsetSync, StoredCheckpoint
 
 
 @pytest.fixture
@@ -267,3 +268,20 @@ def test_what_a_group_would_read_again_is_counted_of_those_with_most(units: Unit
     task.run_once()
     assert list(task.groups) == sorted(f"g{n}" for n in range(60))[:50]
     assert set(task.groups.values()) == {0}
+
+
+def test_unchanged_checkpoints_are_written_to_a_topic_that_was_created_again(units: Units) -> None:
+    stored = StoredCheckpoint(Checkpoint("billing", "east.orders", 0, 4, 4), applied=(3, 4))
+    log = CheckpointLog(units.scene.context)
+    log.prepare()
+    log.write([stored])
+    log.prepare()
+    units.scene.target.recreate_topic(CHECKPOINTS.topic)
+    with pytest.raises(Retriable, match="it was deleted and created again"):
+        log.prepare()
+    log.prepare()
+    assert log.before(stored.checkpoint.key()) == stored, "what was applied to groups is kept"
+    log.write([stored])
+    log.write([stored])
+    log.close()
+    assert units.checkpoints() == [stored.checkpoint]

@@ -1,6 +1,6 @@
 """ACLs of copies follow their sources' ACLs, with clusters in memory."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import pytest
 from support.fake_kafka import FakeRecord
@@ -9,6 +9,7 @@ from support.source_tasks import COPY, TOPIC, Scene
 from headrace.api import TopicPartition
 from headrace.connect.topics.topic_sync import AclSync, AddedAcls
 from headrace.errors import Retriable
+from headrace.kafka import Position
 from headrace.replication import TopicAcl
 
 TOPICS = {TOPIC}
@@ -131,3 +132,43 @@ def test_acls_remembered_under_the_earlier_name_are_taken_over(scene: Scene) -> 
     added.close()
     left = {record.key: record.value for record in scene.target.logs[earlier].entries if record}
     assert left == {gone.encode(): None, kept.encode(): None}, "it is taken over once"
+
+
+def test_acls_are_recorded_again_in_a_record_that_was_created_again(
+    scene: Scene, sync: AclSync
+) -> None:
+    allow(scene, read("User:ann"), read("User:bob"))
+    sync.poll(TOPICS)
+    again(scene, sync)
+    scene.target.recreate_topic(MEMORY)
+    scene.clock.advance(10)
+    sync.poll(TOPICS)
+    assert "it was deleted and created again" in sync.problem
+    again(scene, sync)
+    allow(scene, read("User:bob"))
+    other = AclSync(scene.context)
+    other.poll(TOPICS)
+    other.close()
+    assert on_target(scene) == {read("User:bob", COPY)}, "the record has what was added before"
+
+
+def test_record_that_was_deleted_is_created_again(
+    scene: Scene, sync: AclSync, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sync.poll(TOPICS)
+    scene.target.delete_topic(MEMORY)
+    offsets = scene.target.offsets
+
+    def unknown(
+        partitions: Iterable[TopicPartition], position: Position
+    ) -> dict[TopicPartition, int]:
+        if MEMORY not in scene.target.ids:
+            raise Retriable(f"could not read offsets of {MEMORY}: unknown topic")
+        return offsets(partitions, position)
+
+    monkeypatch.setattr(scene.target, "offsets", unknown)
+    scene.clock.advance(10)
+    sync.poll(TOPICS)
+    assert "unknown topic" in sync.problem
+    again(scene, sync)
+    assert MEMORY in scene.target.ids

@@ -222,3 +222,19 @@ def test_a_copy_that_the_target_refuses_to_delete_does_not_keep_the_others(
         "deleted: east.users"
     )
     assert (COPY in scene.target.ids, "east.users" in scene.target.ids) == (True, False)
+
+
+def test_after_a_deletion_of_the_record_only_later_copies_are_deleted(
+    scene: Scene, deletion: TopicDeleter
+) -> None:
+    scene.target.recreate_topic(MEMORY)
+    assert "it was deleted and created again" in poll(scene, deletion)
+    assert poll(scene, deletion) == ""
+    scene.source.create_topic("users", 1)
+    scene.target.create_topic("east.users", 1)
+    deletion.made(["users"])
+    poll(scene, deletion)
+    for topic in (TOPIC, "users"):
+        scene.source.delete_topic(topic)
+    assert later(scene, deletion) == "CopiesDeleted: deleted: east.users"
+    assert (COPY in scene.target.ids, "east.users" in scene.target.ids) == (True, False)
