@@ -3,6 +3,7 @@
 import threading
 import time
 import weakref
+from collections import Counter
 from collections.abc import Callable, Collection, Coroutine, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
@@ -344,6 +345,25 @@ class _WireClient:
         self._loop.close()
 
 
+def _confirmed(
+    known: Mapping[str, int], first: Mapping[str, int], second: Mapping[str, int]
+) -> dict[str, int]:
+    """Return the number of partitions that two of three answers have, for each topic.
+
+    If all answers differ, the topic is growing, and its known or lower number counts. A topic that
+    is left out would count as deleted.
+    """
+    found = {}
+    for name in known.keys() | first.keys() | second.keys():
+        answers = [known.get(name), first.get(name), second.get(name)]
+        (count, times), *_ = Counter(answers).most_common(1)
+        if times == 1:
+            count = known.get(name) or min(one for one in answers if one)
+        if count is not None:
+            found[name] = count
+    return found
+
+
 def _close_all(clients: list[_WireClient]) -> None:
     while clients:
         clients.pop().close()
@@ -415,9 +435,7 @@ class ClusterAdmin:
         found = self._listed_topics()
         if found != self._topics:
             # No checksum covers the answer, so changes since the last one must be confirmed.
-            first, found = found, self._listed_topics()
-            known = self._topics.items() | first.items()
-            found = {name: count for name, count in found.items() if (name, count) in known}
+            found = _confirmed(self._topics, found, self._listed_topics())
         self._topics = found
         return dict(found)
 

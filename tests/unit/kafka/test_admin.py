@@ -4,6 +4,7 @@ import gc
 import weakref
 from collections.abc import Callable
 from concurrent.futures import Future
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,7 +13,8 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 from kio.schema.errors import ErrorCode
-from support.fake_broker import acls_are_listed, serving
+from kio.schema.metadata.v12 import response as metadata
+from support.fake_broker import Request, acls_are_listed, metadata_of, serving
 
 from headrace.api import ClusterAccess, ClusterSpec
 from headrace.errors import Fatal, Retriable
@@ -156,3 +158,42 @@ def test_what_keeps_acls_from_being_read_and_changed_is_named(
         spec = ClusterSpec(alias="east", bootstrap_servers=f"127.0.0.1:{broker.port}")
         with pytest.raises(Fatal, match=f"ACLs of .*east.*{sentence}"):
             request_acls(AclAdmin(ClusterAccess(spec), make_client=making(Refusing())))
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "found"),
+    [
+        ({"orders": 4}, {"orders": 4}, {"orders": 4}),
+        ({"orders": 3, "users": 1}, {"orders": 4, "users": 1}, {"orders": 3, "users": 1}),
+        ({"orders": 4}, {"orders": 5}, {"orders": 3}),
+        ({"orders": 3, "users": 1}, {"orders": 3, "users": 2}, {"orders": 3, "users": 1}),
+        ({"orders": 3, "users": 1}, {"users": 1}, {"orders": 3, "users": 1}),
+        ({"users": 1}, {"orders": 3}, {"orders": 3}),
+        ({}, {}, {}),
+    ],
+)
+def test_topic_that_differs_in_two_lists_is_not_left_out(
+    first: dict[str, int], second: dict[str, int], found: dict[str, int]
+) -> None:
+    lists = iter([{"orders": 3}, {"orders": 3}, first, second])
+    with serving() as serve:
+        broker = serve({})
+
+        def answer(request: Request) -> metadata.MetadataResponse:
+            return listed(broker.port, next(lists) if request.message.topics is None else {})
+
+        broker.script = {**broker.script, 3: answer}
+        address = f"127.0.0.1:{broker.port}"
+        east = Admin(ClusterAccess(ClusterSpec(alias="east", bootstrap_servers=address)))
+        assert east.topics() == {"orders": 3}
+        assert east.topics() == found
+
+
+def listed(port: int, topics: dict[str, int]) -> metadata.MetadataResponse:
+    """Return a broker's list of topics with their numbers of partitions."""
+    answers = [
+        metadata_of({1: port}, dict.fromkeys(range(count), (1, 0)), topic=name)
+        for name, count in topics.items()
+    ]
+    listed = tuple(topic for answer in answers for topic in answer.topics)
+    return replace(metadata_of({1: port}, {}), topics=listed)
