@@ -423,6 +423,18 @@ def test_a_run_that_may_not_delete_its_topics_is_kept_and_says_so() -> None:
     assert f"the topics of run {name} may be left: jobs is forbidden" in notes
 
 
+def test_run_whose_topics_cannot_be_known_any_more_is_deleted() -> None:
+    """After an upgrade, for example, the ConfigMap of an old run may be unreadable."""
+    it = a_schedule()
+    name = scheduled_run(it, topics=1)
+    it.server.objects[CONFIG_MAP, f"{name}-run"]["data"] = {}
+    it.reconcile()
+    assert (MIRROR_TEST, name) not in it.server.objects
+    notes = [one["note"] for (kind, _), one in it.server.objects.items() if kind is EVENT]
+    left = f"the topics of run {name} may be left: ConfigMap {name}-run, which stores"
+    assert any(note.startswith(left) for note in notes)
+
+
 def test_a_scheduled_run_deletes_its_topics_before_its_time_to_live_ends_it() -> None:
     it = a_schedule()
     name = scheduled_run(it, topics=1)

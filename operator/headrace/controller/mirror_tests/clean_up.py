@@ -28,7 +28,7 @@ from headrace.controller.resources.deployment import (
     secrets_of,
     with_pod_template,
 )
-from headrace.errors import HeadraceError
+from headrace.errors import HeadraceError, InvalidSpec
 from headrace.k8s import CONFIG_MAP, JOB, POD, Client, Object, owns
 from headrace.logs import get_logger
 from headrace.mirror_test import documents
@@ -69,7 +69,11 @@ class TopicCleanUp:
         begun = await client.get(CONFIG_MAP, namespace, f"{test.metadata.name}-run")
         if begun is None or not owns(test, begun):
             return True
-        run, _ = await self._reader.run(test, has_jobs=True)
+        try:
+            run, _ = await self._reader.run(test, has_jobs=True)
+        except InvalidSpec as error:  # the topics of the run are not known any more
+            await self._report(test, str(error))
+            return True
         if not creates_topics(run):
             return True
         job = await client.get(JOB, namespace, run.part(_NAME))
