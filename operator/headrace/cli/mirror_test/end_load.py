@@ -15,7 +15,7 @@ from headrace.mirror_test import documents
     "--report",
     type=click.Path(path_type=Path, file_okay=False),
     metavar="DIR",
-    help="Folder of the run's report. [default: the latest in headrace-reports/<test>]",
+    help="Folder of the report, or of the windows. [default: headrace-reports/<test>]",
 )
 @cluster_options
 @click.pass_context
@@ -42,16 +42,20 @@ def command(
 
         annotate_end(test, namespace, context)
     else:
-        (report or _latest(test)).joinpath(documents.END_LOAD).touch()
+        folder = _under_way(test, report or Path("headrace-reports") / test)
+        folder.joinpath(documents.END_LOAD).touch()
     click.echo(f"{test} sends no further messages; the verdict follows.")
 
 
-def _latest(test: str) -> Path:
-    """Return the folder of the latest run that has no report yet."""
-    folder = Path("headrace-reports") / test
+def _under_way(test: str, folder: Path) -> Path:
+    """Return the folder of the run in ``folder``, or of the latest run below it, without a report.
+
+    A run reads the request only in its own folder. Raise ``NotRunning`` if there is none.
+    """
     runs = [
         path.parent
-        for path in folder.glob(f"*/{documents.TEST}")
+        for pattern in (documents.TEST, f"*/{documents.TEST}")
+        for path in folder.glob(pattern)
         if not path.with_name(documents.REPORT).exists()
     ]
     if not runs:

@@ -34,8 +34,27 @@ def test_the_run_that_is_under_way_is_told(
 
 
 def test_a_run_with_a_folder_of_its_own_is_named(folder: Path) -> None:
+    (folder / "test.json").touch()
     assert main(["test", "end-load", "orders", "--report", str(folder)]) == Exit.OK
     assert (folder / "end-load").exists()
+
+
+def test_window_under_way_is_found_in_the_folder_of_all_windows(folder: Path) -> None:
+    """Only a file in the folder of a window ends its load."""
+    run_of(folder, "1", "test.json", "report.json")
+    window = run_of(folder, "2", "test.json")
+    assert main(["test", "end-load", "orders", "--report", str(window.parent)]) == Exit.OK
+    assert (window / "end-load").exists()
+
+
+@pytest.mark.parametrize("files", [(), ("test.json", "report.json")])
+def test_folder_without_a_run_under_way_is_refused(
+    files: tuple[str, ...], folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = run_of(folder, "1", *files)
+    assert main(["test", "end-load", "orders", "--report", str(run)]) == Exit.UNREACHABLE
+    assert f"no run of orders is under way in {run}" in capsys.readouterr().err
+    assert not (run / "end-load").exists()
 
 
 def test_without_a_run_there_is_nothing_to_end(
