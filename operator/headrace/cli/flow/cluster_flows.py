@@ -40,6 +40,7 @@ from headrace.k8s import (
     Client,
     Conflict,
     Forbidden,
+    InForce,
     Object,
     connect_as_kubectl,
     parse_task,
@@ -173,7 +174,7 @@ class ClusterFlows:
         watch = {"sourceWatch": {"enabled": False}}
         ends = state == FlowState.RUNNING and before.spec.source_watch.enabled
         await self._patch_spec(flow, {"state": state, **(watch if ends else {})})
-        return answer_pauses(before, await self._flow(flow), await self._tasks(flow))
+        return await self._answer_pauses(before)
 
     async def _watch_source(self, flow: str, enabled: bool) -> Answer:
         before = (await self._flow(flow)).spec.source_watch.enabled
@@ -190,8 +191,15 @@ class ClusterFlows:
             spec = {"pausedPartitions": [as_json(item) for item in items]}
             with suppress(Conflict):
                 await self._patch(flow, {"metadata": version, "spec": spec})
-                after = await self._flow(flow)
-                return answer_pauses(known, after, await self._tasks(flow), partitions)
+                return await self._answer_pauses(known, partitions)
+
+    async def _answer_pauses(self, before: ReplicationFlow, partitions: str = "") -> Answer:
+        after = await self._in_force(before.metadata.name)
+        tasks = await self._tasks(before.metadata.name)
+        return {
+            **answer_pauses(before, after.flow, tasks, partitions),
+            "notInForce": after.error,
+        }
 
     async def _reset(self, flow: str, partitions: str, dry_run: bool) -> Answer:
         while True:
@@ -211,11 +219,15 @@ class ClusterFlows:
     async def _scale(self, flow: str, drivers: int) -> Answer:
         before = (await self._flow(flow)).spec.drivers.replicas
         await self._patch_spec(flow, {"drivers": {"replicas": drivers}})
-        return {"before": before}
+        return {"before": before, "notInForce": (await self._in_force(flow)).error}
 
     async def _flow(self, name: str) -> ReplicationFlow:
         """Return a flow with its last valid spec, so that an invalid edit prevents no fail-over."""
-        return read_in_force(await self._object(name), None).flow
+        return (await self._in_force(name)).flow
+
+    async def _in_force(self, name: str) -> InForce:
+        """Return the spec that the operator follows, with the error of a spec that it does not."""
+        return read_in_force(await self._object(name), None)
 
     async def _object(self, name: str) -> Object:
         found = await self._client.get(FLOW, self._namespace, name)

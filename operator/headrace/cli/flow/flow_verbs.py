@@ -146,13 +146,14 @@ def pause(flows: Flows, flow: str, partitions: str | None, stop: bool) -> None:
     """
     if partitions is None:
         state = "stopped" if stop else "paused"
-        answer = flows.request(flow, "set-state", state=state.capitalize())
+        answer = check_in_force(flow, flows.request(flow, "set-state", state=state.capitalize()))
         if not _unchanged(answer, f"{flow} is {state}"):
             click.echo(f"{flow} is {state} until `headrace flow resume`.")
         return
     if stop:
         raise InvalidSpec("--stop is for a whole flow: leave out --stop or the partitions")
     answer = flows.request(flow, "pause-partitions", partitions=partitions, paused=True)
+    check_in_force(flow, answer)
     if not _unchanged(answer, f"{partitions} of {flow} is paused"):
         click.echo(
             f"{partitions} of {flow} is paused until `headrace flow resume`: {answer['meant']} of "
@@ -173,7 +174,7 @@ def resume(flows: Flows, flow: str, partitions: str | None) -> None:
       headrace flow resume orders -n shop
     """
     if partitions is None:
-        answer = flows.request(flow, "set-state", state="Running")
+        answer = check_in_force(flow, flows.request(flow, "set-state", state="Running"))
         if _unchanged(answer, f"{flow} runs"):
             if paused := ", ".join(answer["paused"]):
                 click.echo(f"Still paused: {paused}. Name them to resume them.")
@@ -181,6 +182,7 @@ def resume(flows: Flows, flow: str, partitions: str | None) -> None:
         click.echo(f"{flow} resumes.")
     else:
         answer = flows.request(flow, "pause-partitions", partitions=partitions, paused=False)
+        check_in_force(flow, answer)
         click.echo(f"{partitions} of {flow} resumes.")
     if answer["paused"]:
         click.echo(f"Still paused, by spec.pausedPartitions: {', '.join(answer['paused'])}.")
@@ -202,11 +204,24 @@ def scale(flows: Flows, drivers: int, flow: str | None) -> None:
       headrace flow scale 4
       headrace flow scale 4 orders -n shop
     """
-    answer = flows.request(flow or single_flow(flows), "scale", drivers=drivers)
+    name = flow or single_flow(flows)
+    answer = check_in_force(name, flows.request(name, "scale", drivers=drivers))
     if answer["before"] == drivers:
         click.echo(f"There are {drivers} drivers already: nothing is changed.")
     else:
         click.echo(f"{answer['before']} -> {drivers} drivers.")
+
+
+def check_in_force(flow: str, answer: Answer) -> Answer:
+    """Return the answer to a change of a flow's spec.
+
+    Raise ``InvalidSpec`` if the change has no effect, because another field of the spec is invalid.
+    """
+    if why := answer.get("notInForce"):
+        raise InvalidSpec(
+            f"the change is stored, but has no effect until the spec of {flow} is corrected: {why}"
+        )
+    return answer
 
 
 def _unchanged(answer: Answer, state: str) -> bool:

@@ -25,7 +25,7 @@ from headrace.api import (
 )
 from headrace.api.offsets import OffsetsMode
 from headrace.cli.flow.flow_access import open_answered, running_flow
-from headrace.cli.flow.flow_verbs import Flows, of_flows
+from headrace.cli.flow.flow_verbs import Flows, check_in_force, of_flows
 from headrace.cli.screen.options import confirm, secrets_option, yes_option
 from headrace.cli.screen.output import unfolded
 from headrace.connect.runtime.context import FlowContext
@@ -219,9 +219,11 @@ def _paused(
     """
     pauses = Pauses.of(running_flow(flows, flow).spec.paused_partitions)
     copied = partitions_text(selected - pauses.among(selected))
+    answer: Answer = {}
     if copied:
-        flows.request(flow, "pause-partitions", partitions=copied, paused=True)
+        answer = flows.request(flow, "pause-partitions", partitions=copied, paused=True)
     try:
+        check_in_force(flow, answer)
         deadline_s = time.monotonic() + _RESTS_TIMEOUT_S
         while busy := _busy(flows, flow, partitions, selected):
             if time.monotonic() > deadline_s:

@@ -127,6 +127,27 @@ def test_verb_that_changes_nothing_ends_with_0_and_says_so(
 
 
 @pytest.mark.parametrize(
+    "argv",
+    [
+        ["flow", "pause", "orders"],
+        ["flow", "pause", "orders", "a/1"],
+        ["flow", "resume", "orders"],
+        ["flow", "resume", "orders", "a/1"],
+        ["flow", "scale", "4"],
+    ],
+)
+def test_change_of_an_invalid_spec_is_an_error(
+    argv: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for verb in ("set-state", "pause-partitions", "scale"):
+        monkeypatch.setitem(ANSWERS, verb, {**ANSWERS[verb], "notInForce": "spec.tasks is wrong"})
+    assert main(argv) == 3
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert "no effect until the spec of orders is corrected: spec.tasks is wrong" in printed.err
+
+
+@pytest.mark.parametrize(
     ("task", "flow"),
     [
         ("orders-source-task-0", "orders"),

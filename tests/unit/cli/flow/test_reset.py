@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from support.preserved_scenes import PRESERVED
-from support.source_tasks import P0, P1, TOPIC, Scene
+from support.source_tasks import COPY, P0, P1, TOPIC, Scene
 
 from headrace.api import FlowState, PausedPartitions, Resets
 from headrace.api.offsets import Offsets, OffsetsMode
@@ -103,6 +103,24 @@ def test_rebuild_resumes_only_the_partitions_that_it_has_paused(
     assert "no broker of west answered" in say("flow", "rebuild", "f", TOPIC, "--yes", code=1)
     assert ("pause-partitions" in asked) is (paused is not None)
     assert herder.flow("f").spec.paused_partitions == pauses
+
+
+def test_rebuild_deletes_nothing_if_the_pause_has_no_effect(
+    herder: StandaloneHerder, say: Say, scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The spec of a flow in a cluster may be invalid, so that its drivers do not follow it."""
+    context = Scene(kafka=scene.kafka, flow=PRESERVED).context
+    monkeypatch.setattr(flow_access, "FlowContext", lambda *_, **__: context)
+    request = control.request
+
+    def ask(flow: str, verb: str, **arguments: Any) -> dict[str, Any]:
+        return {**request(flow, verb, **arguments), "notInForce": "spec.tasks is wrong"}
+
+    monkeypatch.setattr(control, "request", ask)
+    said = say("flow", "rebuild", "f", TOPIC, "--yes", code=3)
+    assert "no effect until the spec of f is corrected: spec.tasks is wrong" in said
+    assert COPY in scene.target.ids
+    assert herder.flow("f").spec.paused_partitions == ()
 
 
 def test_a_flow_that_does_not_run_is_named(
