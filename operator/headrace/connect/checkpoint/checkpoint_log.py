@@ -39,8 +39,10 @@ class CheckpointLog:
         self._written: dict[bytes, StoredCheckpoint] = {}
         """Last stored checkpoints by key, including checkpoints of other tasks."""
         self._stored_ms: dict[bytes, int] = {}
-        """Unix time in ms at which each of them was stored in the topic, which may have been created
-        again."""
+        """Unix time in ms at which each of them was stored in the topic.
+
+        The topic may have been created again since the others were read.
+        """
         self._earlier: dict[bytes, set[int]] = {}
         """Target offsets of all checkpoints in the topic, by key."""
 
