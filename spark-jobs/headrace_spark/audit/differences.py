@@ -277,6 +277,8 @@ _CHANGES: tuple[tuple[str, ...], ...] = (
 )
 """Combinations of parts in which a copy may differ from its original, likeliest first."""
 _FIELDS = ("timestamp_ms", "key", "value", "headers")
+_Unpaired = tuple[list[HashedRecord], list[HashedRecord]]
+"""Source records and target records without a counterpart."""
 
 
 def classify(
@@ -323,42 +325,58 @@ def classify(
     changed += (RecordDifference(FindingType.CORRUPTED, s, t, "topic") for s, t in exchanged)
     excused = [record for record in lost if record.origin in refused]
     lost = [record for record in lost if record.origin not in refused]
-    for what in _CHANGES:
-        name = _others(what, lane)
-        altered, lost, strangers = _paired(lost, strangers, name)
-        changed += (
-            RecordDifference(FindingType.CORRUPTED, s, t, ", ".join(what)) for s, t in altered
-        )
+    starts = _first_common(pairs, agreed, lane, position)
+
+    def is_new(record: HashedRecord) -> bool:
+        """Return True if the source record may be missing on the target."""
+        frontier = edges.get(lane(record), Edges()).frontier
+        return record.offset >= frontier.get(record.partition, record.offset + 1)
+
+    def may_be_deleted_on_target(record: HashedRecord) -> bool:
+        edge, first = edges.get(lane(record), Edges()), starts.get(lane(record))
+        return edge.target_is_cut and (first is None or position(record) < first[0])
+
+    def may_be_deleted_on_source(record: HashedRecord) -> bool:
+        edge, first = edges.get(lane(record), Edges()), starts.get(lane(record))
+        return edge.source_is_cut and (first is None or position(record) < first[1])
+
+    def pair_changed(lost: list[HashedRecord], strangers: list[HashedRecord]) -> _Unpaired:
+        for what in _CHANGES:
+            altered, lost, strangers = _paired(lost, strangers, _others(what, lane))
+            changed.extend(
+                RecordDifference(FindingType.CORRUPTED, s, t, ", ".join(what)) for s, t in altered
+            )
+        return lost, strangers
+
+    new, due = _split(lost, is_new)
+    due, strangers = pair_changed(due, strangers)
+    # A new record is no original of a copy that is older than the source's first record, even if
+    # they differ only in the timestamp.
+    cut_on_source, strangers = _split(strangers, may_be_deleted_on_source)
+    new, strangers = pair_changed(new, strangers)
     if ordered:
         found += _out_of_order(pairs, agreed)
-    starts = _first_common(pairs, agreed, lane, position)
-    late: list[HashedRecord] = []
-    after_frontier = 0
-    cut_on_target: list[HashedRecord] = []
-    for record in lost:
-        edge = edges.get(lane(record), Edges())
-        if record.offset >= edge.frontier.get(record.partition, record.offset + 1):
-            after_frontier += 1
-            continue
-        first = starts.get(lane(record))
-        is_cut = edge.target_is_cut and (first is None or position(record) < first[0])
-        (cut_on_target if is_cut else late).append(record)
-    cut_on_source: list[HashedRecord] = []
-    unknown: list[HashedRecord] = []
-    for record in strangers:
-        edge, first = edges.get(lane(record), Edges()), starts.get(lane(record))
-        is_cut = edge.source_is_cut and (first is None or position(record) < first[1])
-        (cut_on_source if is_cut else unknown).append(record)
+    cut_on_target, late = _split(due, may_be_deleted_on_target)
     found += changed
     found += (RecordDifference(FindingType.MISSING, record, None) for record in late)
     return Outcome(
         differences=tuple(found),
-        strangers=tuple(unknown),
-        after_frontier=after_frontier,
+        strangers=tuple(strangers),
+        after_frontier=len(new),
         deleted_on_source=tuple(cut_on_source),
         deleted_on_target=tuple(cut_on_target),
         excused=tuple(excused),
     )
+
+
+def _split(
+    records: Iterable[HashedRecord], has_property: Callable[[HashedRecord], bool]
+) -> tuple[list[HashedRecord], list[HashedRecord]]:
+    """Return the records that have a property, and the other records."""
+    found: tuple[list[HashedRecord], list[HashedRecord]] = ([], [])
+    for record in records:
+        found[not has_property(record)].append(record)
+    return found
 
 
 def explain(
