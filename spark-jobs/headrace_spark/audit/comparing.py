@@ -1,5 +1,6 @@
 """Comparison of both clusters in the offset ranges that ``ranges.fix`` returns."""
 
+import time
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
@@ -60,6 +61,9 @@ _EDGE = 100
 The timestamps of their records define the time range of the topic's blocks.
 """
 _DAY_MS = 86_400_000
+_MAY_ARRIVE = {FindingType.MISSING, FindingType.CORRUPTED}
+"""Differences of records that are in flight. In a compacted topic, an older record of the same key
+is then on the target."""
 
 
 @dataclass(frozen=True)
@@ -112,16 +116,34 @@ def compare(
 
     Partitions in ``known`` are compared from their stored frontier on.
 
+    Records that are missing may arrive until ``settleSeconds`` have elapsed. The topics are then
+    compared again, up to the new ends of the target.
+
     If retention deletes records during the comparison, these records are excluded, and the rest is
     compared again. Raise ``GaveUp`` if a topic was replaced or truncated, or if retention deletes
     records in each attempt.
     """
-    audit = run.test.spec.audit
-    assert audit is not None
     past = None
     if known is not None:
         with phases.timed("checking ranges of earlier audits again"):
             past = recheck(spark, run, fixed, known)
+    found = _compared(spark, run, topics, fixed, phases)
+    if fixed.settles_s is not None and any(one.kind in _MAY_ARRIVE for one in found.differences):
+        with phases.timed("waiting for missing records"):
+            time.sleep(max(0.0, fixed.settles_s - time.monotonic()))
+        found = _compared(spark, run, topics, ranges.extended(fixed), phases)
+    return replace(found, past=past)
+
+
+def _compared(
+    spark: SparkSession,
+    run: MirrorTestRun,
+    topics: Sequence[AuditedTopic],
+    fixed: Ranges,
+    phases: Phases,
+) -> Found:
+    audit = run.test.spec.audit
+    assert audit is not None
     excluded: list[ExcludedRange] = []
     for attempt in range(_ATTEMPTS):
         try:
@@ -145,7 +167,7 @@ def compare(
         else:
             for side in (fixed.source, fixed.target):
                 ranges.check(side, side.end)
-            return replace(found, excluded=(*excluded, *found.excluded), past=past)
+            return replace(found, excluded=(*excluded, *found.excluded))
     raise GaveUp("retention deletes records faster than they are compared")
 
 

@@ -76,6 +76,11 @@ class Ranges:
     begun_again: frozenset[str] = frozenset()
     """Topics with a frontier that are compared from the first record, because a topic was created
     again."""
+    settles_s: float | None = None
+    """Time of the monotonic clock at which ``settleSeconds`` elapse, in seconds.
+
+    It is None if the end of the target was read afterwards.
+    """
 
     @property
     def records(self) -> int:
@@ -106,6 +111,9 @@ def fix(
     or after ``settleSeconds``, the end of the target range is read. The end of the source range is
     read last, so the source range contains the originals of all target records. Raise ``GaveUp`` if
     a topic was replaced or truncated.
+
+    The number of offsets does not prove that all records have arrived: the target may have
+    transaction markers, duplicates, and records that the source has deleted.
 
     A partition in ``known`` begins at the frontier of an earlier audit, unless its topic or copy
     was created again since. Compacted topics are always compared from the first record.
@@ -167,10 +175,23 @@ def fix(
         on_wait()
         time.sleep(_POLL_S)
         target = replace(target, end=sides[1][0].offsets(partitions[1], Position.LAST_STABLE))
+    settles_s = deadline if time.monotonic() < deadline else None
     source = replace(source, end=sides[0][0].offsets(partitions[0], Position.LAST_STABLE))
     for side, earlier in ((source, begun[0]), (target, begun[1])):
         check(side, earlier.end)
-    return Ranges(source, target, end_of_source, compacted, stamped, resumed, begun_again)
+    return Ranges(
+        source, target, end_of_source, compacted, stamped, resumed, begun_again, settles_s
+    )
+
+
+def extended(fixed: Ranges) -> Ranges:
+    """Return the ranges up to the present ends of both sides, with the same frontier."""
+    # The source is read last, so that its range contains the originals of all target records.
+    target, source = (
+        replace(side, end=PatientAdmin(side.cluster).offsets(side.end, Position.LAST_STABLE))
+        for side in (fixed.target, fixed.source)
+    )
+    return replace(fixed, source=source, target=target)
 
 
 def _begun_again(

@@ -2,12 +2,13 @@
 
 from collections.abc import Callable
 from datetime import UTC, datetime
+from threading import Timer
 from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
 from support.flows import spec
-from support.records import Record, make_topic, numbered, produce, unique
+from support.records import Record, delete_records, make_topic, numbered, produce, unique
 
 from headrace.api import MirrorTest, Verdict
 from headrace.kafka import Admin
@@ -110,3 +111,20 @@ def test_an_audit_waits_for_records_that_the_source_had_at_its_beginning(
     assert sum(fixed.frontier.values()) == RECORDS
     assert sum(fixed.target.end.values()) == RECORDS
     assert sum(fixed.source.end.values()) == RECORDS + 2
+
+
+def test_audit_waits_although_the_target_has_more_offsets_than_the_source(
+    spark: SparkSession, east: SandboxCluster, west: SandboxCluster
+) -> None:
+    topic, records = unique("behind"), numbered(RECORDS, 2)
+    write(east, topic, records)
+    delete_records(spec(east), topic, {0: 3, 1: 3})  # retention
+    write(west, topic, records[:-2])
+    copying = Timer(3, produce, (spec(west), topic, records[-2:]))
+    copying.start()
+    try:
+        result = judged(run(east, west, topic, settleSeconds=12), spark)
+    finally:
+        copying.join()
+    assert result.verdict is Verdict.PASSED, result.reasons
+    assert counts(result) == {}
