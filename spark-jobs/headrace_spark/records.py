@@ -161,7 +161,7 @@ def raw(spark: SparkSession, cluster: ClusterAccess, offset_range: OffsetRange) 
         spark.read.format("kafka")
         .option("kafka.bootstrap.servers", cluster.bootstrap_servers)
         .options(**_CONSUMER, **security_options(cluster))
-        .option("subscribe", ",".join(offset_range.source_names))
+        .option("assign", _partitions(offset_range.start))
         .option("startingOffsets", _as_json(offset_range.start))
         .option("endingOffsets", _as_json(offset_range.end))
         .option("includeHeaders", "true")
@@ -275,3 +275,12 @@ def _as_json(offsets: Offsets) -> str:
     return json.dumps(
         {topic: {str(p): at for p, at in enumerate(ats)} for topic, ats in offsets.items()}
     )
+
+
+def _partitions(offsets: Offsets) -> str:
+    """Return the partitions in the format of Spark's Kafka source.
+
+    A subscription would also include partitions that are added later, and Spark rejects offsets
+    that do not contain all partitions.
+    """
+    return json.dumps({topic: [*range(len(ats))] for topic, ats in offsets.items()})

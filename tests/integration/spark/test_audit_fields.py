@@ -15,7 +15,9 @@ from headrace.kafka import Admin
 from headrace.mirror_test import MirrorTestRun, Result, audited_topics
 from headrace.sandbox import SandboxCluster
 from headrace_spark.audit import ranges
+from headrace_spark.audit.comparing import compare
 from headrace_spark.audit.judging import judged
+from headrace_spark.session import Phases
 
 RECORDS = 20
 Audited = Callable[..., Result]
@@ -128,3 +130,20 @@ def test_audit_waits_although_the_target_has_more_offsets_than_the_source(
         copying.join()
     assert result.verdict is Verdict.PASSED, result.reasons
     assert counts(result) == {}
+
+
+def test_partitions_that_are_added_during_an_audit_are_not_compared(
+    spark: SparkSession, east: SandboxCluster, west: SandboxCluster
+) -> None:
+    topic, records = unique("growing"), numbered(RECORDS, 2)
+    write(east, topic, records)
+    write(west, topic, records)
+    of_topic = run(east, west, topic)
+    compared = audited_topics(of_topic, *(Admin(spec(side)).topics() for side in (east, west)))
+    fixed = ranges.fix(of_topic, compared, lambda: None)
+    for cluster in (east, west):
+        Admin(spec(cluster)).add_partitions(topic, 3)
+    produce(spec(east), topic, numbered(1, [2]))
+    found = compare(spark, of_topic, compared, fixed, Phases())
+    assert found.differences == ()
+    assert found.source[topic].records == RECORDS
