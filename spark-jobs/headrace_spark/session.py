@@ -15,7 +15,7 @@ from importlib.metadata import version
 from itertools import dropwhile, takewhile
 from platform import python_version
 
-from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+from py4j.protocol import Py4JError, Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
@@ -39,6 +39,12 @@ _OURS = {
     # Cached data consist of hashes and numbers. Compressing them costs more than it saves.
     "spark.sql.inMemoryColumnarStorage.compressed": "false",
 }
+
+SPARK_ERRORS = (PySparkException, Py4JJavaError)
+"""Errors of Spark while its JVM responds.
+
+PySpark converts only some Java exceptions. The error of a failed task is a ``Py4JJavaError``.
+"""
 
 
 @contextmanager

@@ -5,7 +5,6 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from headrace.api import Partitioning, TopicPartition
@@ -42,7 +41,7 @@ from headrace_spark.audit.ranges import AuditedSide, Ranges
 from headrace_spark.audit.rechecking import recheck
 from headrace_spark.audit.records import Scale
 from headrace_spark.records import OffsetRange
-from headrace_spark.session import Phases, now_ms
+from headrace_spark.session import SPARK_ERRORS, Phases, now_ms
 
 MAX_RECORDS = 400_000
 """Maximum number of records that are compared one by one. They take about 200 MB in Python."""
@@ -151,7 +150,7 @@ def _compared(
             if audit.schemas is not None:
                 with phases.timed("checking schema ids"):
                     found = replace(found, schemas=check_schemas(spark, run, fixed.target))
-        except PySparkException:
+        except SPARK_ERRORS:
             moved = [ranges.moved_start(side) for side in (fixed.source, fixed.target)]
             for side in (fixed.source, fixed.target):
                 ranges.check(side, side.end)

@@ -5,7 +5,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
-from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from headrace.api import AuditRecheck, TopicPartition
@@ -22,6 +21,7 @@ from headrace_spark.audit.earlier_audits import PastBlock, chosen, united
 from headrace_spark.audit.frontier import AuditedPartition, SourcePartition
 from headrace_spark.audit.ranges import AuditedSide, Offsets, Ranges
 from headrace_spark.patient_admin import PatientAdmin
+from headrace_spark.session import SPARK_ERRORS
 
 _ATTEMPTS = 3
 
@@ -80,7 +80,7 @@ class _SideRecheck:
             picked = {at: self._picked(at, blocks) for at, blocks in checkable.items()}
             try:
                 changed = self._changed({at: united(blocks) for at, blocks in picked.items()})
-            except PySparkException:
+            except SPARK_ERRORS:
                 if attempt + 1 == _ATTEMPTS or oldest == before:
                     raise
             else:

@@ -12,7 +12,13 @@ from support.records import Record, delete_records, make_topic, numbered, produc
 
 from headrace.api import MirrorTest, Verdict
 from headrace.kafka import Admin
-from headrace.mirror_test import MirrorTestRun, Result, audited_topics
+from headrace.mirror_test import (
+    AuditedTopic,
+    Exclusion,
+    MirrorTestRun,
+    Result,
+    audited_topics,
+)
 from headrace.sandbox import SandboxCluster
 from headrace_spark.audit import ranges
 from headrace_spark.audit.comparing import compare
@@ -138,12 +144,36 @@ def test_partitions_that_are_added_during_an_audit_are_not_compared(
     topic, records = unique("growing"), numbered(RECORDS, 2)
     write(east, topic, records)
     write(west, topic, records)
-    of_topic = run(east, west, topic)
-    compared = audited_topics(of_topic, *(Admin(spec(side)).topics() for side in (east, west)))
-    fixed = ranges.fix(of_topic, compared, lambda: None)
+    of_topic, compared, fixed = begun(east, west, topic)
     for cluster in (east, west):
         Admin(spec(cluster)).add_partitions(topic, 3)
     produce(spec(east), topic, numbered(1, [2]))
     found = compare(spark, of_topic, compared, fixed, Phases())
     assert found.differences == ()
     assert found.source[topic].records == RECORDS
+
+
+def test_records_that_retention_deletes_during_an_audit_are_excluded(
+    spark: SparkSession, east: SandboxCluster, west: SandboxCluster
+) -> None:
+    topic, records = unique("expiring"), numbered(RECORDS, 2)
+    write(east, topic, records)
+    write(west, topic, records)
+    of_topic, compared, fixed = begun(east, west, topic)
+    delete_records(spec(east), topic, {0: 3})
+    found = compare(spark, of_topic, compared, fixed, Phases())
+    assert found.differences == ()
+    assert found.source[topic].records == RECORDS - 3
+    assert [(one.reason, one.cluster, one.count) for one in found.excluded] == [
+        (Exclusion.DELETED_ON_SOURCE, "east", 3),
+        (Exclusion.DELETED_ON_SOURCE, "west", 3),
+    ]
+
+
+def begun(
+    east: SandboxCluster, west: SandboxCluster, topic: str
+) -> tuple[MirrorTestRun, tuple[AuditedTopic, ...], ranges.Ranges]:
+    """Return an audit of a topic, and the ranges that it compares."""
+    of_topic = run(east, west, topic)
+    compared = audited_topics(of_topic, *(Admin(spec(side)).topics() for side in (east, west)))
+    return of_topic, compared, ranges.fix(of_topic, compared, lambda: None)
