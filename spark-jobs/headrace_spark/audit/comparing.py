@@ -31,6 +31,7 @@ from headrace_spark.audit.differences import (
     RecordDifference,
     classify,
     compare_blocks,
+    compare_counts,
     explain,
     spans,
 )
@@ -513,22 +514,11 @@ class _Comparison:
 
         The other records of these blocks are reported as not compared.
         """
-        edges, unsure = self._edges(), Counter[Lane]()
-        for key in sorted(keys):
-            lane, ours, theirs = key[:2], source_blocks.get(key), target_blocks.get(key)
-            counts = [block.count if block else 0 for block in (ours, theirs)]
-            edge = edges.get(lane, Edges())
-            first = [_first_of(block) if block else None for block in (ours, theirs)]
-            surplus = counts[1] - counts[0]
-            is_old = ours is not None and ours.last < min(edge.frontier.values(), default=0)
-            if surplus < 0 and is_old and not edge.target_is_cut:
-                yield RecordDifference(FindingType.MISSING, first[0], None, records=-surplus)
-                unsure[lane] += counts[1]
-            elif surplus > 0 and not edge.source_is_cut:
-                yield RecordDifference(FindingType.ALIEN, None, first[1], records=surplus)
-                unsure[lane] += counts[0]
-            else:
-                unsure[lane] += max(counts)
+        may_be_refused = bool(self.run.changes.topics_of_refused(self.run.source.alias))
+        found, unsure = compare_counts(
+            keys, source_blocks, target_blocks, self._edges(), may_be_refused=may_be_refused
+        )
+        yield from found
         for (topic, partition), count in sorted((+unsure).items()):
             self.excluded.append(
                 ExcludedRange(
@@ -546,8 +536,3 @@ def _by_topic(side: AuditedSide, ends: ranges.Offsets) -> dict[str, tuple[tuple[
     for at in sorted(side.start):
         found.setdefault(side.names[at.topic], []).append((side.start[at], ends[at]))
     return {topic: tuple(pairs) for topic, pairs in found.items()}
-
-
-def _first_of(block: AuditBlock) -> HashedRecord:
-    """Return the first record of a block that was not read. It contains only the position."""
-    return HashedRecord(block.topic, max(block.lane, 0), block.first, 0, 0, 0, 0, 0)

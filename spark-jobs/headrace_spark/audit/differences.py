@@ -8,7 +8,7 @@ or topic has its counterpart in another block, and then both blocks differ.
 """
 
 from bisect import bisect_right
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import (
     Callable,
     Collection,
@@ -377,6 +377,52 @@ def _split(
     for record in records:
         found[not has_property(record)].append(record)
     return found
+
+
+def compare_counts(
+    keys: Iterable[Key],
+    source: Mapping[Key, AuditBlock],
+    target: Mapping[Key, AuditBlock],
+    edges: Mapping[Lane, Edges],
+    *,
+    may_be_refused: bool,
+) -> tuple[Sequence[RecordDifference], Counter[Lane]]:
+    """Return the differences that the record counts of unread blocks prove.
+
+    The second result is the number of other records of these blocks, by lane.
+
+    Args:
+        keys: The unread blocks.
+        source: Blocks of the source.
+        target: Blocks of the target.
+        edges: Limits beyond which missing records prove nothing, by lane.
+        may_be_refused: Whether the flow may have skipped records that the target refused.
+    """
+    found: list[RecordDifference] = []
+    unsure: Counter[Lane] = Counter()
+    for key in sorted(keys):
+        lane, ours, theirs = key[:2], source.get(key), target.get(key)
+        edge = edges.get(lane, Edges())
+        here, there = (block.count if block else 0 for block in (ours, theirs))
+        is_old = ours is not None and ours.last < min(edge.frontier.values(), default=0)
+        if here > there and ours and is_old and not (edge.target_is_cut or may_be_refused):
+            missing = RecordDifference(FindingType.MISSING, _first_in(ours), None)
+            found.append(missing._replace(records=here - there))
+            unsure[lane] += there
+        elif there > here and theirs and not edge.source_is_cut:
+            # A further copy of a record has the same timestamp, and is in the same block.
+            kind = FindingType.DUPLICATED if ours else FindingType.ALIEN
+            surplus = RecordDifference(kind, _first_in(ours) if ours else None, _first_in(theirs))
+            found.append(surplus._replace(records=there - here))
+            unsure[lane] += here
+        else:
+            unsure[lane] += max(here, there)
+    return found, unsure
+
+
+def _first_in(block: AuditBlock) -> HashedRecord:
+    """Return the first record of a block that was not read. It contains only the position."""
+    return HashedRecord(block.topic, max(block.lane, 0), block.first, 0, 0, 0, 0, 0)
 
 
 def explain(
