@@ -289,17 +289,23 @@ class _Comparison:
             )
         return found
 
-    def _read(self, side: AuditedSide, offset_range: OffsetRange | None = None) -> DataFrame:
+    def _read(
+        self, side: AuditedSide, offset_range: OffsetRange | None = None, *, is_whole: bool = False
+    ) -> DataFrame:
         offset_range = offset_range or side.range()
         stamped, changes = self.ranges.stamped, side.changes
         found = records.read(self.spark, side.cluster, offset_range, stamped, changes)
+        if not is_whole and self.ranges.since_ms is not None:
+            found = records.since(
+                found, self.ranges.since_ms, stamped | self.ranges.compacted.keys()
+            )
         return records.in_blocks(found, self.scales, ordered=self.ordered)
 
     def _whole_source(self) -> DataFrame:
         """Read the source from its first record, which may be before the compared range."""
         side = self.ranges.source
         whole = {at: (first, max(first, side.end[at])) for at, first in side.oldest.items()}
-        return self._read(side, side.range(whole))
+        return self._read(side, side.range(whole), is_whole=True)
 
     def _summaries(self, side: AuditedSide) -> list[AuditBlock]:
         return records.summarised(self._read(side)) if side.start else []

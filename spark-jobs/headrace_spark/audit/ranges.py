@@ -3,7 +3,6 @@
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from datetime import datetime
 from types import MappingProxyType
 
 from headrace.api import AuditStart, ClusterAccess, TopicPartition
@@ -80,6 +79,12 @@ class Ranges:
     """Time of the monotonic clock at which ``settleSeconds`` elapse, in seconds.
 
     It is None if the end of the target was read afterwards.
+    """
+    since_ms: int | None = None
+    """Smallest timestamp of records to compare, in ms since 1970, or None if all are compared.
+
+    A range begins at the first offset with this timestamp, and older records may follow: a
+    transaction marker, which has the time of its commit, may have this offset.
     """
 
     @property
@@ -180,7 +185,15 @@ def fix(
     for side, earlier in ((source, begun[0]), (target, begun[1])):
         check(side, earlier.end)
     return Ranges(
-        source, target, end_of_source, compacted, stamped, resumed, begun_again, settles_s
+        source,
+        target,
+        end_of_source,
+        compacted,
+        stamped,
+        resumed,
+        begun_again,
+        settles_s,
+        _since_ms(audit.start_from),
     )
 
 
@@ -250,14 +263,14 @@ def without(side: AuditedSide, moved: Mapping[TopicPartition, tuple[int, int]]) 
 
 
 def _start(admin: PatientAdmin, start: AuditStart, oldest: Offsets, ends: Offsets) -> Offsets:
-    if start.timestamp is None:
+    if (since_ms := _since_ms(start)) is None:
         return oldest
-    found = admin.offsets_at(oldest, _milliseconds(start.timestamp))
+    found = admin.offsets_at(oldest, since_ms)
     return {at: found[at] if found[at] >= 0 else ends[at] for at in oldest}
 
 
-def _milliseconds(moment: datetime) -> int:
-    return round(moment.timestamp() * 1000)
+def _since_ms(start: AuditStart) -> int | None:
+    return None if start.timestamp is None else round(start.timestamp.timestamp() * 1000)
 
 
 def _has_as_much(source: AuditedSide, target: AuditedSide) -> bool:

@@ -116,6 +116,16 @@ def hashed(
     )
 
 
+def since(records: DataFrame, since_ms: int, except_in: Collection[str]) -> DataFrame:
+    """Return the records that are not older than ``since_ms``, and all records of some topics.
+
+    ``records`` are the result of ``hashed``, and ``except_in`` are topics whose timestamps do not
+    select the same records on both sides.
+    """
+    is_recent = F.col("timestamp_ms") >= since_ms
+    return records.where(is_recent | F.col("topic").isin(*except_in))
+
+
 def in_blocks(records: DataFrame, scales: Mapping[str, Scale], *, ordered: bool) -> DataFrame:
     """Add the columns ``lane`` and ``number`` of each record's block."""
     # Records that are older or newer than the scale are in the outer blocks.

@@ -8,7 +8,16 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 from support.flows import spec
-from support.records import Record, delete_records, make_topic, numbered, produce, unique
+from support.patience import WITHIN_S
+from support.records import (
+    Record,
+    delete_records,
+    make_topic,
+    numbered,
+    produce,
+    produce_with,
+    unique,
+)
 
 from headrace.api import MirrorTest, Verdict
 from headrace.kafka import Admin
@@ -177,3 +186,20 @@ def begun(
     of_topic = run(east, west, topic)
     compared = audited_topics(of_topic, *(Admin(spec(side)).topics() for side in (east, west)))
     return of_topic, compared, ranges.fix(of_topic, compared, lambda: None)
+
+
+def test_copies_of_older_records_after_a_transaction_marker_are_not_compared(
+    spark: SparkSession, east: SandboxCluster, west: SandboxCluster
+) -> None:
+    topic, records = unique("committed"), numbered(RECORDS, 1)
+    write(east, topic, records, partitions=1)
+    make_topic(spec(west), topic, 1)
+    for part in (records[:2], records[2:]):  # a marker has the time of its commit
+        settings = {"transactional.id": topic}
+        produce_with(spec(west), topic, part, **settings).commit_transaction(WITHIN_S)
+    moment = datetime.fromtimestamp(records[4].timestamp_ms / 1000, UTC).isoformat()
+    since = {"startFrom": {"mode": "Timestamp", "timestamp": moment}}
+    result = judged(run(east, west, topic, audit=since, budgets={"duplicated": 0}), spark)
+    assert result.verdict is Verdict.PASSED, result.reasons
+    assert result.counts is not None
+    assert result.counts.acknowledged == RECORDS - 4
