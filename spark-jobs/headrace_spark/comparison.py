@@ -26,6 +26,7 @@ from headrace.mirror_test import (
     Stream,
 )
 from headrace_spark import blocks, checks, examples, messages, records
+from headrace_spark.audit.flow_records import copied
 from headrace_spark.blocks import Block, doubts
 from headrace_spark.checks import IDENTITY
 from headrace_spark.patient_admin import PatientAdmin
@@ -328,11 +329,17 @@ class _BothSides:
         return self._one_by_one(ends, self._manifest.streams, source, target)
 
     def _read(self, cluster: ClusterAccess, offset_range: records.OffsetRange) -> DataFrame:
-        """Read a range. Return an empty DataFrame if it has no topics."""
+        """Read a range. Return an empty DataFrame if it has no topics.
+
+        The records of the source have the headers that a flow gives to their copies.
+        """
         if not offset_range.source_names:
             return self._read(self._run.source, self._on_source).limit(0)
         run, since_ms = self._run.name, self._manifest.started_ms
-        found = records.read(self._spark, cluster, offset_range, run, since_ms)
+        found = records.raw(self._spark, cluster, offset_range)
+        if cluster == self._run.source:
+            found = copied(found, self._run.changes)
+        found = records.recognised(found, offset_range.source_names, run, since_ms)
         return claimed(found, self._claims)
 
     def _laid_out(self, frame: DataFrame) -> DataFrame:

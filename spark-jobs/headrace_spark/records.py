@@ -145,18 +145,11 @@ class OffsetRange:
     end: Offsets
 
 
-def read(
-    spark: SparkSession, cluster: ClusterAccess, offset_range: OffsetRange, run: str, since_ms: int
-) -> DataFrame:
-    """Return the committed records of a range, with the columns of ``recognised``.
+def raw(spark: SparkSession, cluster: ClusterAccess, offset_range: OffsetRange) -> DataFrame:
+    """Return the committed records of a range as Spark's Kafka source returns them.
 
     Reading fails if a part of the range was deleted.
     """
-    return recognised(raw(spark, cluster, offset_range), offset_range.source_names, run, since_ms)
-
-
-def raw(spark: SparkSession, cluster: ClusterAccess, offset_range: OffsetRange) -> DataFrame:
-    """Return the records as Spark's Kafka source returns them."""
     return (
         spark.read.format("kafka")
         .option("kafka.bootstrap.servers", cluster.bootstrap_servers)

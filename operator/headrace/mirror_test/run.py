@@ -124,7 +124,8 @@ def resolve(test: MirrorTest, flow: ReplicationFlow) -> MirrorTest:
     """Return the test with the clusters, topic names and guarantees of a flow, for Spark jobs.
 
     The result has no ``flowName``. Its annotations contain the name of the flow, the commit
-    interval, and for an audit the changes that the flow makes to copies.
+    interval, and the changes that the flow makes to copies. For a load these are the changes of
+    headers only: messages that a filter excludes are missing.
 
     Raises:
         InvalidSpec: The flow's settings do not allow this test.
@@ -133,8 +134,8 @@ def resolve(test: MirrorTest, flow: ReplicationFlow) -> MirrorTest:
     budgets = spec.budgets
     annotations = {**test.metadata.annotations, FLOW_LABEL: flow.metadata.name}
     annotations.pop(FLOW_CHANGES_ANNOTATION, None)
-    if spec.audit:
-        annotations |= FlowChanges.of(flow).annotation()
+    changes = FlowChanges.of(flow) if spec.audit else FlowChanges(headers=flow.spec.headers)
+    annotations |= changes.annotation()
     if flow.spec.delivery.mode is DeliveryMode.EXACTLY_ONCE:
         annotations[COMMIT_INTERVAL_ANNOTATION] = str(flow.spec.delivery.commit_interval_ms)
         if budgets.duplicated is None:

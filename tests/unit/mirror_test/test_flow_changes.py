@@ -51,10 +51,14 @@ def test_jobs_get_the_changes_of_the_flow() -> None:
     assert len(others) == 2
 
 
-def test_a_load_test_does_not_name_the_changes() -> None:
+def test_a_load_test_names_only_changes_of_headers() -> None:
     test = MirrorTest.model_validate({"metadata": {"name": "t"}, "spec": {"flowName": "f"}})
     resolved = resolve(test, flow(recordFilter=FILTER))
     assert resolved.metadata.annotations == {FLOW_LABEL: "f"}
+    changing = flow(recordFilter=FILTER, headers={"remove": ["trace"]})
+    assert FlowChanges.of_test(resolve(test, changing)) == FlowChanges(
+        headers=changing.spec.headers
+    )
 
 
 def test_renamed_topics_are_compared_with_their_copies() -> None:
