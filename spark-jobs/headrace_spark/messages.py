@@ -47,6 +47,8 @@ ADDRESS = r"to=([A-Za-z0-9._-]+)/[0-9]+;"
 
 _INDEX_AND_ATTEMPT = re.compile(rb"-\d+-\d+")
 """Suffix of a producer's id after the name of the run."""
+_SENTINEL = re.compile(HEADER_SENTINEL.encode() + rb"-(\d+)")
+"""Second field of a sentinel's body. A mirror may damage it."""
 _ADDRESS = re.compile(rb";" + ADDRESS.encode())
 _STARTS = 8_192  # distinct payloads of one producer; the prefix also makes values unique
 
@@ -178,16 +180,16 @@ def recognise(record: Record, run: bytes) -> Sighting | None:
     if value.startswith(run):
         fields = value.split(b";", 3)
         if len(fields) == 4 and fields[2].isdigit() and is_of(run, fields[0]):
-            _, dash, partition = fields[1].partition(b"-")
-            if not dash:
+            end = _SENTINEL.fullmatch(fields[1])
+            if end is None:
                 return Sighting(int(fields[2]), None, None, (fields[0], fields[1]), len(value))
             headers = dict(record.headers() or ())
-            return Sighting(int(fields[2]), int(partition), _topic(headers) or _named(fields[3]))
+            return Sighting(int(fields[2]), int(end[1]), _topic(headers) or _named(fields[3]))
     headers = dict(record.headers() or ())
     who, sentinel = headers.get(HEADER_ID), headers.get(HEADER_SENTINEL)
     if not isinstance(who, bytes) or not is_of(run, who):
         return None
-    if not sentinel:
+    if not isinstance(sentinel, bytes) or not sentinel.isdigit():
         seq = headers.get(HEADER_SEQ)
         name = (who, seq if isinstance(seq, bytes) else b"")
         return Sighting(record.timestamp()[1], None, None, name, len(value))

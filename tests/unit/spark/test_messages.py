@@ -88,6 +88,16 @@ def test_a_sentinel_says_which_partition_it_ends() -> None:
     assert recognise(Received(b"", sentinel.headers)) == messages.Sighting(7, 5, "orders")
 
 
+@pytest.mark.parametrize("number", [b"1-", b"-12", b"1-x", b"sentinel-", b"sentinel-5x"])
+def test_a_damaged_number_is_no_sentinel(number: bytes) -> None:
+    value = b"%b;%b;1795000000000;rest" % (PRODUCER.encode(), number)
+    assert recognise(Received(value)) == messages.Sighting(
+        1_795_000_000_000, None, name=(PRODUCER.encode(), number), size_bytes=len(value)
+    )
+    headers: messages.Headers = [("id", RUN.encode()), ("sentinel", number)]
+    assert recognise(Received(b"", headers)) == messages.Sighting(7, None, name=(RUN.encode(), b""))
+
+
 def test_messages_of_two_topics_are_never_equal() -> None:
     """Otherwise a mirror that exchanges the topics would not be detected."""
     writer = messages.MessageFactory(PRODUCER, 100)
