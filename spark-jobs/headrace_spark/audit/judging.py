@@ -45,6 +45,7 @@ _WORDS = {  # the most severe first
     FindingType.DUPLICATED: "repeated on the target",
     FindingType.ALIEN: "on the target and not on the source",
 }
+_POLL_S = 0.5
 _UNKNOWN = {Exclusion.DELETED_ON_TARGET, Exclusion.UNREAD}
 """Reasons of exclusion that leave unknown whether the records arrived."""
 
@@ -67,7 +68,8 @@ def judged(run: MirrorTestRun, spark: SparkSession | None = None) -> Result:
     source, target = (PatientAdmin(side) for side in (run.source, run.target))
     source_id = source.cluster_id()
     run.check_clusters(source_id, target.cluster_id())
-    topics = audited_topics(run, source.topics(), target.topics())
+    with phases.timed("waiting for the copies of new topics"):
+        topics = _topics(run, source, target)
     source.check_comparable([topic.source for topic in topics])
     excusing = run.changes.topics_of_refused(run.source.alias)
     target.check_comparable([topic.target for topic in topics], excusing)
@@ -117,6 +119,22 @@ def judged(run: MirrorTestRun, spark: SparkSession | None = None) -> Result:
         phases=phases.ended,
         versions=versions() | used,
     )
+
+
+def _topics(
+    run: MirrorTestRun, source: PatientAdmin, target: PatientAdmin
+) -> tuple[AuditedTopic, ...]:
+    """Return the topics to compare. Wait up to ``settleSeconds`` until the target has them all.
+
+    A mirror discovers new topics of the source only at intervals.
+    """
+    deadline = time.monotonic() + run.test.spec.settle_seconds
+    while True:
+        topics = audited_topics(run, source.topics(), target.topics())
+        if all(topic.target_partitions for topic in topics) or time.monotonic() >= deadline:
+            return topics
+        event("waiting")
+        time.sleep(_POLL_S)
 
 
 def counts_of(found: Found) -> Counts:

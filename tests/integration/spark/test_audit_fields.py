@@ -203,3 +203,17 @@ def test_copies_of_older_records_after_a_transaction_marker_are_not_compared(
     assert result.verdict is Verdict.PASSED, result.reasons
     assert result.counts is not None
     assert result.counts.acknowledged == RECORDS - 4
+
+
+def test_audit_waits_for_the_copy_of_a_new_topic(
+    spark: SparkSession, east: SandboxCluster, west: SandboxCluster
+) -> None:
+    topic, records = unique("new"), numbered(RECORDS, 2)
+    write(east, topic, records)
+    discovering = Timer(2, write, (west, topic, records))
+    discovering.start()
+    try:
+        result = judged(run(east, west, topic, settleSeconds=60), spark)
+    finally:
+        discovering.join()
+    assert result.verdict is Verdict.PASSED, result.reasons
