@@ -3,15 +3,21 @@
 import json
 import time
 from collections.abc import Callable, Mapping
+from contextlib import closing
 
 from headrace.api import ChaosAction, ChaosStep, Partitioning, TopicPartition
 from headrace.chaos import Injection
 from headrace.errors import InvalidSpec
-from headrace.kafka import Admin, journal
+from headrace.kafka import Admin, Position, assign, clients, journal, make_consumer
 from headrace.mirror_test import CreatedTopic, MirrorTestRun, documents
 
 _ANSWER_S = 1.0
 """Time-out of a request to the target, in seconds. Nothing else is observed during a request."""
+_READ_S = 2.0
+"""Time-out for reading the ends of partitions, in seconds. A new consumer needs up to a second."""
+_TAIL = 100
+"""Number of offsets that are read at the end of a partition. It is enough for a message between
+transaction markers."""
 
 
 class RecoveryProbe:
@@ -22,7 +28,7 @@ class RecoveryProbe:
     """
 
     def __init__(self, run: MirrorTestRun) -> None:
-        self._first = tuple(run.first_topics.values())
+        self._first, self._cluster = tuple(run.first_topics.values()), run.target
         self._target = Admin(run.target, _ANSWER_S)
 
     def since(self, time_ms: int) -> Callable[[], bool]:
@@ -48,9 +54,31 @@ class RecoveryProbe:
                 TopicPartition(name, number) for name in topics for number in range(there[name])
             ]
             firsts = self._target.offsets_at(partitions, time_ms)
-            return all(at >= 0 for at in firsts.values())
+            return min(firsts.values()) >= 0 and self._have_messages(firsts, time_ms)
 
         return arrived
+
+    def _have_messages(self, firsts: Mapping[TopicPartition, int], time_ms: int) -> bool:
+        """Return True if the end of each partition has a committed message since ``time_ms``.
+
+        ``firsts`` are the first offsets with this time. They may be offsets of transaction markers,
+        which have the time of their commit and follow older messages.
+        """
+        ends = self._target.offsets(firsts, Position.LAST_STABLE)
+        if any(ends[at] <= first for at, first in firsts.items()):
+            return False
+        missing, unread, deadline_s = set(firsts), set(firsts), time.monotonic() + _READ_S
+        with closing(make_consumer(self._cluster)) as consumer:
+            assign(consumer, [(at, max(first, ends[at] - _TAIL)) for at, first in firsts.items()])
+            while missing & unread and time.monotonic() < deadline_s:
+                found, ended = clients.poll_member(consumer)
+                unread -= ended
+                missing -= {
+                    TopicPartition(one.topic() or "", one.partition() or 0)
+                    for one in found
+                    if one.timestamp()[1] >= time_ms
+                }
+        return not missing
 
 
 class LoadFaults:
