@@ -51,6 +51,11 @@ class PendingCheckpoint(NamedTuple):
         ours = self.before.ours if self.before else ()
         return self.checkpoint.target_offset < max(ours, default=0)
 
+    @property
+    def moves_back(self) -> bool:
+        """True if a group with a later offset that headrace has set is moved back to it."""
+        return self.is_earlier and may_move_back(self.checkpoint, self.before)
+
     def within(self, start: int, end: int) -> "PendingCheckpoint":
         """Return the checkpoint with a target offset of at least ``start`` and at most ``end``."""
         offset = max(start, min(end, self.checkpoint.target_offset))
@@ -85,8 +90,9 @@ class GroupApplier:
     ) -> None:
         """Write the checkpoints, then set the groups on the target.
 
-        The checkpoint of a group that cannot be read is not moved back. When the group can be read
-        again, the stored checkpoint shows whether the group itself may be moved back.
+        After a loss of the target, the checkpoint of a group that cannot be read is not moved back.
+        When the group can be read again, the stored checkpoint shows that the group itself may be
+        moved back. If the group has moved back on the source, its checkpoint follows.
 
         Args:
             pending: Checkpoints by group and source partition.
@@ -103,7 +109,7 @@ class GroupApplier:
                     readable=at.group not in unreadable,
                 )
                 for at, one in pending.items()
-                if not (at.group in unreadable and one.is_earlier)
+                if not (at.group in unreadable and one.moves_back)
             ]
         )
         self._set(

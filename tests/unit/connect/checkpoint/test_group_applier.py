@@ -138,15 +138,20 @@ def test_a_group_is_moved_back_after_its_target_has_lost_records(
     assert first_unread(units) == b"y"
 
 
-def test_checkpoint_from_before_a_loss_skips_no_record_at_a_fail_over(units: Units) -> None:
-    run(units, units.make_task("billing"), 20)
-    lose_records(units, 15)
+def run_without_source(units: Units) -> int:
+    """Set the group as a fail-over without the source does. Return its offset on the target."""
     groups = GroupCheckpoints(units.scene.context)
     groups.apply_written()
     groups.close()
     found = held(units)
     assert found is not None
-    assert found.offset <= 10
+    return found.offset
+
+
+def test_checkpoint_from_before_a_loss_skips_no_record_at_a_fail_over(units: Units) -> None:
+    run(units, units.make_task("billing"), 20)
+    lose_records(units, 15)
+    assert run_without_source(units) <= 10
 
 
 def test_offset_after_the_end_of_the_copy_is_not_a_consumers(units: Units) -> None:
@@ -269,3 +274,27 @@ def test_what_is_not_asked_for_any_more_is_not_reported(units: Units) -> None:
     units.scene.change_spec(checkpoints={"applyToGroups": False})
     assert run(units, task, 7) == 4
     assert message(task) == "offsets of 1 groups: 1 exact"
+
+
+def test_checkpoint_of_an_unreadable_group_moves_back_with_the_source(units: Units) -> None:
+    """A fail-over without the source uses the stored checkpoint if the group has no offset."""
+    task = units.make_task("billing")
+    run(units, task, 12)
+    units.scene.target.forbidden.add("billing")
+    run(units, task, 3)
+    assert [one.target_offset for one in units.checkpoints()] == [12, 3]
+    units.scene.target.forbidden.clear()
+    del units.scene.target.committed_by["billing"]
+    assert run_without_source(units) == 3
+
+
+def test_unreadable_group_that_moves_back_on_the_source_keeps_its_later_offset(
+    units: Units,
+) -> None:
+    task = units.make_task("billing")
+    run(units, task, 12)
+    units.scene.target.forbidden.add("billing")
+    for offset in (3, 5):
+        run(units, task, offset)
+    units.scene.target.forbidden.clear()
+    assert [run(units, task, offset) for offset in (6, 14)] == [12, 14]
