@@ -164,6 +164,15 @@ class StoredCheckpoint(NamedTuple):
         checkpoint = replace(self.checkpoint, target_offset=lost_from)
         return StoredCheckpoint(checkpoint, tuple(sorted(self.ours)), self.is_set)
 
+    def precedes_loss(self, stored_ms: int, losses: Iterable[Loss]) -> bool:
+        """Return whether the target has lost records before an offset that headrace may have set.
+
+        The arguments are those of ``after_losses``. A group with this offset would skip records
+        that are copied afterwards, also if it has moved back on the source.
+        """
+        lost_from = _lost_since(stored_ms, losses)
+        return lost_from is not None and max(self.ours, default=0) > lost_from
+
 
 def translated_after_losses(
     translated: Translated, synced_ms: int, losses: Iterable[Loss]

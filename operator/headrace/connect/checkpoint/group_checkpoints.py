@@ -39,6 +39,8 @@ class PendingCheckpoint(NamedTuple):
 
     checkpoint: Checkpoint
     before: StoredCheckpoint | None
+    is_after_loss: bool = False
+    """True if the target has lost records before an offset in ``before``."""
 
     @property
     def at(self) -> TopicPartition:
@@ -54,7 +56,12 @@ class PendingCheckpoint(NamedTuple):
     @property
     def moves_back(self) -> bool:
         """True if a group with a later offset that headrace has set is moved back to it."""
-        return self.is_earlier and may_move_back(self.checkpoint, self.before)
+        return self.is_earlier and self.may_move_back
+
+    @property
+    def may_move_back(self) -> bool:
+        """True if the target has lost records, so that the group would skip records."""
+        return self.is_after_loss or may_move_back(self.checkpoint, self.before)
 
     def within(self, start: int, end: int) -> "PendingCheckpoint":
         """Return the checkpoint with a target offset of at least ``start`` and at most ``end``."""
@@ -103,7 +110,8 @@ class GroupApplier:
         write(
             [
                 announced(
-                    *one,
+                    one.checkpoint,
+                    one.before,
                     current.get(at),
                     sets=self.found[at] is Applied.SET,
                     readable=at.group not in unreadable,
@@ -142,13 +150,13 @@ class GroupApplier:
         }
         self.refused = {one: why for one, why in self.refused.items() if one not in due}
         self.refused |= there.unreadable
-        for position, (checkpoint, before) in pending.items():
+        for position, one in pending.items():
             how = judge(
-                checkpoint.target_offset,
+                one.checkpoint.target_offset,
                 held.get(position),
-                before.ours if before else (),
+                one.before.ours if one.before else (),
                 used=position.group in there.used,
-                back=back or may_move_back(checkpoint, before),
+                back=back or one.may_move_back,
             )
             self.found[position] = Applied.REFUSED if position.group in there.unreadable else how
         foreign = {
@@ -375,17 +383,19 @@ class GroupCheckpoints:
         if self._context.progress.exists():
             read_progress(self._context)
         self._checkpoints.prepare()
-        found = {
+        return {
             position: self._after_losses(position.at, stored)
             for position, stored in self._checkpoints.of_flow().items()
             if self._context.spec.checkpoints.apply_to_groups
             or not stored.checkpoint.is_of_share_group
         }
-        return {at: PendingCheckpoint(one.checkpoint, one) for at, one in found.items()}
 
-    def _after_losses(self, at: TopicPartition, stored: StoredCheckpoint) -> StoredCheckpoint:
+    def _after_losses(self, at: TopicPartition, stored: StoredCheckpoint) -> PendingCheckpoint:
+        """Return the stored checkpoint as one to apply, with an offset that is correct now."""
         stored_ms = self._checkpoints.stored_ms(stored.checkpoint.key())
-        return stored.after_losses(stored_ms, losses_of_pairs(self._context, at))
+        losses = losses_of_pairs(self._context, at)
+        one = stored.after_losses(stored_ms, losses)
+        return PendingCheckpoint(one.checkpoint, one, stored.precedes_loss(stored_ms, losses))
 
     def close(self) -> None:
         self._syncs.close()
@@ -436,9 +446,11 @@ class GroupCheckpoints:
             group, topic, at.partition, committed.offset, found.offset, committed.metadata
         )
         stored = self._checkpoints.before(checkpoint.key())
-        before = self._after_losses(at, stored) if stored else None
-        known = before.checkpoint if before else None
-        return PendingCheckpoint(next_checkpoint(checkpoint, found.precision, known), before)
+        if stored is None:
+            return PendingCheckpoint(checkpoint, None)
+        known = self._after_losses(at, stored)
+        following = next_checkpoint(checkpoint, found.precision, known.checkpoint)
+        return known._replace(checkpoint=following)
 
     def _put(
         self,

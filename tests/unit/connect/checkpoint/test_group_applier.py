@@ -298,3 +298,31 @@ def test_unreadable_group_that_moves_back_on_the_source_keeps_its_later_offset(
         run(units, task, offset)
     units.scene.target.forbidden.clear()
     assert [run(units, task, offset) for offset in (6, 14)] == [12, 14]
+
+
+@pytest.mark.parametrize("offset_before", [20, 15])
+@pytest.mark.parametrize("refused", [False, True])
+def test_group_that_moved_back_on_the_source_skips_no_record_after_a_loss(
+    units: Units, offset_before: int, refused: bool
+) -> None:
+    """Let the group move back before or after the target has lost records."""
+    task = units.make_task("billing")
+    assert [run(units, task, offset) for offset in (20, offset_before)] == [20, 20]
+    lose_records(units, 15)
+    if refused:
+        units.scene.target.not_committable["billing"] = Retriable("no broker answered")
+        assert run(units, task, 15) == 20
+        units.scene.target.not_committable.clear()
+    run(units, task, 15)
+    run(units, task, 20)
+    assert first_unread(units) == b"y"
+    written = len(units.checkpoints())
+    run(units, task)
+    assert len(units.checkpoints()) == written
+
+
+def test_group_that_moved_back_before_a_loss_skips_no_record_at_a_fail_over(units: Units) -> None:
+    task = units.make_task("billing")
+    assert [run(units, task, offset) for offset in (20, 5)] == [20, 20]
+    lose_records(units, 15)
+    assert run_without_source(units) == 5
