@@ -464,17 +464,21 @@ class GroupCheckpoints:
             self.applier.apply(pending, self._checkpoints.write, back=back)
             self._not_set = _problem(self.applier.refused.values())
         else:
-            # The offsets that headrace has applied earlier are kept, because groups may still have
-            # them.
-            self._checkpoints.write(
-                one.before._replace(checkpoint=one.checkpoint)
-                if one.before
-                else StoredCheckpoint(one.checkpoint)
-                for one in pending.values()
-            )
+            self._checkpoints.write([self._not_applied(at, one) for at, one in pending.items()])
             self.applier.keep(())
             self._not_set = None
         self.written |= {at: one.checkpoint for at, one in pending.items()}
+
+    def _not_applied(self, at: GroupPartition, one: PendingCheckpoint) -> StoredCheckpoint:
+        """Return the checkpoint to store if groups are not set.
+
+        The offsets that headrace has set earlier are kept, because groups may still have them. The
+        first checkpoint of a group has no header, so that the last outcome shows whether it was
+        applied.
+        """
+        if one.before and (one.before.headers or at in self.applier.found):
+            return announced(one.checkpoint, one.before, None, sets=one.moves_back, readable=False)
+        return StoredCheckpoint(one.checkpoint)
 
     def _within_log(
         self, pending: Mapping[GroupPartition, PendingCheckpoint]

@@ -326,3 +326,37 @@ def test_group_that_moved_back_before_a_loss_skips_no_record_at_a_fail_over(unit
     assert [run(units, task, offset) for offset in (20, 5)] == [20, 20]
     lose_records(units, 15)
     assert run_without_source(units) == 5
+
+
+@pytest.mark.parametrize("applied", [[4], [4, 7]])
+def test_group_is_set_again_after_groups_were_not_set_for_a_while(
+    units: Units, applied: list[int]
+) -> None:
+    """Its first checkpoint has no header, and later ones name the offset before."""
+    task = units.make_task("billing")
+    assert [run(units, task, offset) for offset in applied] == applied
+    units.scene.change_spec(checkpoints={"applyToGroups": False})
+    assert [run(units, task, offset) for offset in (9, 9, 11)] == [applied[-1]] * 3
+    assert len(headers(units)) == len(applied) + 2
+    assert headers(units)[-1] == headers(units)[-2], "only offsets that headrace has set"
+    units.scene.change_spec(checkpoints={"applyToGroups": True})
+    assert run(units, units.make_task("billing"), 12) == 12
+
+
+def test_checkpoints_without_groups_that_are_set_have_no_headers(units: Units) -> None:
+    units.scene.change_spec(checkpoints={"applyToGroups": False})
+    task = units.make_task("billing")
+    for offset in (4, 7, 3):
+        run(units, task, offset)
+    assert headers(units) == [{}, {}, {}]
+
+
+def test_loss_while_groups_are_not_set_moves_the_group_back_at_a_fail_over(units: Units) -> None:
+    task = units.make_task("billing")
+    assert run(units, task, 20) == 20
+    units.scene.change_spec(checkpoints={"applyToGroups": False})
+    lose_records(units, 15)
+    run(units, task)
+    run(units, task, 21)
+    run_without_source(units)
+    assert first_unread(units) == b"y"
