@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -101,28 +102,42 @@ class GroupApplier:
         When the group can be read again, the stored checkpoint shows that the group itself may be
         moved back. If the group has moved back on the source, its checkpoint follows.
 
+        If the target rejects the commit because the group has members, the stored checkpoint states
+        that its offset is not set. Otherwise the same offset, committed by a member, would count as
+        set by headrace.
+
         Args:
             pending: Checkpoints by group and source partition.
             write: Stores checkpoints in the topic.
             back: Whether groups may be moved back, as in ``judge``.
         """
+        had_members = any(self.found.get(at) is Applied.ACTIVE for at in pending)
         current, unreadable = self._judge(pending, back=back)
+        if had_members:  # without a commit, which would need two checkpoints in each interval
+            with suppress(HeadraceError):  # a commit finds members if not all brokers respond
+                self._find_members(pending, current)
+
+        def to_store(at: GroupPartition) -> StoredCheckpoint:
+            one, how = pending[at], self.found[at]
+            return announced(
+                one.checkpoint,
+                one.before,
+                current.get(at),
+                sets=how is Applied.SET or (how is Applied.ACTIVE and one.moves_back),
+                readable=at.group not in unreadable,
+            )
+
         write(
             [
-                announced(
-                    one.checkpoint,
-                    one.before,
-                    current.get(at),
-                    sets=self.found[at] is Applied.SET,
-                    readable=at.group not in unreadable,
-                )
+                to_store(at)
                 for at, one in pending.items()
                 if not (at.group in unreadable and one.moves_back)
             ]
         )
-        self._set(
-            {at: one for at, one in pending.items() if self._differs(at, one, current.get(at))}
-        )
+        due = {at: one for at, one in pending.items() if self._differs(at, one, current.get(at))}
+        self._set(due)
+        if active := [at for at in due if self.found[at] is Applied.ACTIVE]:
+            write([to_store(at) for at in active])
         self._remember(pending, current)
 
     def plan(
@@ -130,11 +145,18 @@ class GroupApplier:
     ) -> None:
         """Determine the outcome of ``apply`` without a change."""
         current, _ = self._judge(pending, back=back)
+        self._find_members(pending, current)
+        self._remember(pending, current)
+
+    def _find_members(
+        self,
+        pending: Mapping[GroupPartition, PendingCheckpoint],
+        current: Mapping[GroupPartition, int],
+    ) -> None:
         members = self._target.groups_with_members()
         for position, one in pending.items():
             if position.group in members and self._differs(position, one, current.get(position)):
                 self.found[position] = Applied.ACTIVE
-        self._remember(pending, current)
 
     def _judge(
         self, pending: Mapping[GroupPartition, PendingCheckpoint], *, back: bool

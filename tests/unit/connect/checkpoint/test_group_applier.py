@@ -360,3 +360,68 @@ def test_loss_while_groups_are_not_set_moves_the_group_back_at_a_fail_over(units
     run(units, task, 21)
     run_without_source(units)
     assert first_unread(units) == b"y"
+
+
+def test_offset_of_a_member_that_equals_a_rejected_one_is_left_alone(units: Units) -> None:
+    """Let a member commit at the end of the copy, where the source's group also is."""
+    target, task = units.scene.target, units.make_task("billing")
+    task.run_once()
+    target.not_committable["billing"] = GroupActive("it has members")
+    target.active.add("billing")
+    assert run(units, task, 20) == 4
+    target.consumer_commits("billing", COPY, 20)
+    assert run(units, task) == 20
+    units.more(10)
+    assert run(units, task, 30) == 20
+    target.not_committable.clear()
+    target.active.clear()
+    assert run(units, task) == 20
+    assert run(units, units.make_task("billing"), 30) == 20
+
+
+def test_checkpoint_of_a_group_with_members_is_not_written_in_each_interval(units: Units) -> None:
+    target, task = units.scene.target, units.make_task("billing")
+    task.run_once()
+    target.not_committable["billing"] = GroupActive("it has members")
+    target.active.add("billing")
+    run(units, task, 7)
+    written = len(units.checkpoints())
+    for _ in range(3):
+        run(units, task)
+    assert len(units.checkpoints()) == written
+    run(units, task, 12)
+    assert len(units.checkpoints()) == written + 1
+    target.not_committable.clear()
+    target.active.clear()
+    assert run(units, task) == 12
+
+
+def test_group_with_members_is_moved_back_after_a_loss_when_they_have_left(units: Units) -> None:
+    target, task = units.scene.target, units.make_task("billing")
+    assert run(units, task, 20) == 20
+    target.not_committable["billing"] = GroupActive("it has members")
+    target.active.add("billing")
+    lose_records(units, 15)
+    assert [run(units, task) for _ in range(3)] == [20, 20, 20]
+    target.not_committable.clear()
+    target.active.clear()
+    run(units, task)
+    assert first_unread(units) == b"y"
+
+
+def test_checkpoints_are_written_if_members_cannot_be_listed(
+    units: Units, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unanswered() -> dict[str, str]:
+        raise Retriable("a broker does not respond")
+
+    target, task = units.scene.target, units.make_task("billing")
+    task.run_once()
+    target.not_committable["billing"] = GroupActive("it has members")
+    run(units, task, 7)
+    monkeypatch.setattr(target, "groups_with_members", unanswered)
+    assert run(units, task, 12) == 4
+    assert units.checkpoints()[-1].target_offset == 12
+    assert message(task).endswith("1 not, as the group has members there")
+    target.not_committable.clear()
+    assert run(units, task) == 12
