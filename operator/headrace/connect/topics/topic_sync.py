@@ -268,13 +268,8 @@ class AclSync:
         # Denials are added first and removed last, so that no user ever gets more permissions than
         # on the source.
         self._added.remember(new - ours)
-        try:
-            for permission in ("Deny", "Allow"):
-                target.add_acls([one._asdict() for one in new if one.permission == permission])
-        except Fatal:  # a user may add the refused ACLs instead, and then they are the user's
-            there = {TopicAcl(**acl) for acl in target.topic_acls()}
-            self._added.forget(new - there)
-            raise
+        for permission in ("Deny", "Allow"):
+            target.add_acls([one._asdict() for one in new if one.permission == permission])
         for permission in ("Allow", "Deny"):
             target.remove_acls([one._asdict() for one in gone if one.permission == permission])
         self._added.forget(gone)

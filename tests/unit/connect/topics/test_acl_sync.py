@@ -8,7 +8,7 @@ from support.source_tasks import COPY, TOPIC, Scene
 
 from headrace.api import TopicPartition
 from headrace.connect.topics.topic_sync import AclSync, AddedAcls
-from headrace.errors import Fatal, Retriable
+from headrace.errors import Retriable
 from headrace.kafka import Position
 from headrace.replication import TopicAcl
 
@@ -96,25 +96,6 @@ def test_it_is_remembered_before_it_is_added(
     sync.poll(TOPICS)
     assert sync.problem == "killed here"
     assert len(scene.target.records(MEMORY)) == 1
-
-
-def test_acl_that_a_user_adds_after_a_refusal_is_the_users(
-    scene: Scene, sync: AclSync, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def refuse(acls: list[object]) -> None:
-        if acls:
-            raise Fatal("grant Alter on the cluster")
-
-    allow(scene, read("User:ann"))
-    with monkeypatch.context() as patch:
-        patch.setattr(scene.target, "add_acls", refuse)
-        sync.poll(TOPICS)
-    assert sync.problem == "grant Alter on the cluster"
-    scene.target.acls = [read("User:ann", COPY)._asdict()]
-    again(scene, sync)
-    allow(scene)
-    again(scene, sync)
-    assert on_target(scene) == {read("User:ann", COPY)}
 
 
 def test_acls_of_other_flows_topics_stay(scene: Scene, sync: AclSync) -> None:
