@@ -470,6 +470,10 @@ class ProgressLog:
                 self._advance(partition, offset)
             else:
                 log.info("reading progress failed, client retries", reason=error.str())
+                if error.code() == KafkaError._AUTO_OFFSET_RESET and self._read[partition]:
+                    # The topic was truncated, and the client reads nothing more of this partition.
+                    # The partition may be longer again before ``read_to_end`` compares its end.
+                    self._truncated.set()
             return
         try:
             key = ProgressKey.decode(message.key() or b"")

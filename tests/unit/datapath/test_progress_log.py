@@ -5,10 +5,11 @@ import time
 import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import Any
+from itertools import count, islice
+from typing import Any, cast
 
 import pytest
-from support.fake_kafka import FakeKafka, FakeRecord
+from support.fake_kafka import FakeConsumer, FakeKafka, FakeRecord
 
 from headrace.api import ClusterAccess, ClusterSpec, earlier_name
 from headrace.api.partitions import TopicPartition
@@ -224,11 +225,14 @@ def test_an_open_transaction_shows_that_its_owner_lives(scene: Scene) -> None:
     assert scene.log.stored_at(PROGRESS.owner) == scene.kafka.clock.monotonic()
 
 
+def partition_of(scene: Scene, key: ProgressKey) -> TopicPartition:
+    return scene.cluster.partition_of(scene.log.topic, key.encode())
+
+
 def truncate(scene: Scene, offset: int) -> None:
     """Elect a leader of the key's partition without its records from an offset on."""
     with scene.cluster.changed:
-        at = scene.cluster.partition_of(scene.log.topic, KEY.encode())
-        scene.cluster.logs[at].truncate(offset)
+        scene.cluster.logs[partition_of(scene, KEY)].truncate(offset)
 
 
 def test_claim_is_read_after_progress_was_truncated(scene: Scene) -> None:
@@ -237,6 +241,32 @@ def test_claim_is_read_after_progress_was_truncated(scene: Scene) -> None:
     truncate(scene, 1)
     claim = replace(FIRST, epoch=4, owner="the next one")
     scene.write(claim)
+    assert scene.read() == claim
+
+
+def test_claim_is_read_though_the_truncated_topic_is_longer_again(
+    scene: Scene, wait_until: Callable[..., object]
+) -> None:
+    """Other tasks store progress in the same partition all the time."""
+    consumers: list[FakeConsumer] = []
+
+    def make(*asked: Any) -> RecordConsumer:
+        made = scene.kafka.clients().consumer(*asked)
+        consumers.append(cast("FakeConsumer", made))
+        return made
+
+    scene.log.close()
+    scene.log = scene.another(make)
+    scene.write(FIRST, SECOND, THIRD)
+    assert scene.read() == THIRD
+    truncate(scene, 1)
+    at = partition_of(scene, KEY)
+    wait_until(lambda: consumers[-1].positions.get(at, 0) <= 1)  # the client has noticed it
+    claim = replace(FIRST, epoch=4, owner="the next one")
+    scene.write(claim)
+    names = (replace(KEY, topic=f"topic-{number}") for number in count())
+    others = (key for key in names if partition_of(scene, key) == at)
+    scene.log.write(dict.fromkeys(islice(others, 3), PROGRESS))
     assert scene.read() == claim
 
 
