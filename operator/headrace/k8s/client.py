@@ -93,7 +93,7 @@ class ApiRequests:
                 content_type=content_type,
                 accept=accept,
             ) as response:
-                return _read_object(await response.read(), tried)
+                return _read_object(await response.read(), tried, "kind")
 
     @contextmanager
     def _trying(self, verb: str, kind: Kind, tried: str) -> Iterator[None]:
@@ -151,16 +151,19 @@ def no_answer(tried: str, error: Exception) -> Unavailable:
     return Unavailable(f"{tried}: the API server is not to be reached: {error}")
 
 
-def _read_object(answer: bytes, tried: str) -> Object:
+def _read_object(answer: bytes, tried: str, *fields: str) -> Object:
     """Return the JSON object of an answer, which a proxy may have cut or replaced.
 
     Raises:
-        Unavailable: The answer is not JSON.
+        Unavailable: The answer is not JSON, or is not an object with these fields.
     """
     try:
         read: Object = json.loads(answer)
     except ValueError as error:
         raise Unavailable(f"{tried}: the answer of the API server is not JSON: {error}") from error
+    if not isinstance(read, dict) or not read.keys() >= set(fields):
+        start = answer.decode(errors="replace").strip()[:200]
+        raise Unavailable(f"{tried}: the answer does not come from an API server: {start}")
     return read
 
 
@@ -404,7 +407,7 @@ class Client(ApiRequests):
                     async for chunk in response.content.iter_any():
                         *lines, pending = (pending + chunk).split(b"\n")
                         for line in lines:
-                            event = _read_object(line, tried)
+                            event = _read_object(line, tried, "type", "object")
                             if event["type"] == "ERROR":
                                 status = event["object"]
                                 raise translate(int(status.get("code") or 500), status, tried)

@@ -84,12 +84,17 @@ def test_answer_that_a_proxy_cut_or_replaced_is_no_answer_of_the_api_server() ->
         async with asking(answer) as api:
             with pytest.raises(Unavailable, match="could not get deployments"):
                 await api.get(DEPLOYMENT, "shop", "a")
+            with pytest.raises(Unavailable, match="could not list deployments"):
+                await api.list(DEPLOYMENT, "shop")
             with pytest.raises(Unavailable, match="could not watch deployments"):
                 [event async for event in api.watch(DEPLOYMENT, "shop", "1")]
 
     asyncio.run(test(200, b'{"type": \n'))
     asyncio.run(test(200, b"<html>Welcome</html>\n"))
     asyncio.run(test(200, b'{"type": "\xff"}\n'))
+    asyncio.run(test(200, b"null\n"))
+    asyncio.run(test(200, b'["ok"]\n'))
+    asyncio.run(test(200, b'{"message": "Welcome"}\n'))
     asyncio.run(test(502, b"<html>\xff</html>"))
 
 
@@ -105,7 +110,7 @@ async def asking_as_pod(files: list[str], clock: FakeClock) -> AsyncIterator[Cli
     """Yield a client whose token files have these contents. The server returns each token."""
 
     async def answer(request: web.Request) -> web.Response:
-        return web.json_response({"token": request.headers["Authorization"]})
+        return web.json_response({"kind": "Deployment", "token": request.headers["Authorization"]})
 
     def load(settings: Configuration) -> None:
         if not (token := files.pop(0)):
@@ -127,13 +132,19 @@ def test_pod_reads_its_token_again_every_minute_though_the_clock_is_set_back() -
         clock, files = ClockSetBack(), ["first", "", "second"]
         async with asking_as_pod(files, clock) as api:
             clock.advance(59)
-            assert await api.get(DEPLOYMENT, "shop", "a") == {"token": "first"}
+            assert await api.get(DEPLOYMENT, "shop", "a") == {
+                "kind": "Deployment",
+                "token": "first",
+            }
             clock.advance(1)
             outcomes: list[str] = []
             api.on_request = lambda verb, kind, outcome, took_s: outcomes.append(outcome)
             with pytest.raises(Unavailable, match="credentials cannot be read: Token file"):
                 await api.get(DEPLOYMENT, "shop", "a")
-            assert await api.get(DEPLOYMENT, "shop", "a") == {"token": "second"}
+            assert await api.get(DEPLOYMENT, "shop", "a") == {
+                "kind": "Deployment",
+                "token": "second",
+            }
             assert outcomes == ["Unavailable", "Success"]
 
     asyncio.run(test())
