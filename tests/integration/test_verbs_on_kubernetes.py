@@ -155,7 +155,7 @@ def test_a_wish_about_a_flow_is_its_spec(say: Say, resources: Resources) -> None
     assert resources.flow("orders")["spec"]["drivers"] == {"replicas": 4}
 
 
-def test_commands_act_on_the_last_valid_spec_of_a_flow_whose_edit_is_invalid(
+def test_change_of_a_flow_whose_spec_is_invalid_is_reported_as_without_effect(
     say: Say, resources: Resources
 ) -> None:
     valid = resources.flow("orders")["spec"]
@@ -167,7 +167,9 @@ def test_commands_act_on_the_last_valid_spec_of_a_flow_whose_edit_is_invalid(
     resources.kubectl(
         "patch", "rflow/orders", "--subresource=status", "--type=merge", "-p", last_valid
     )
-    assert "2 -> 1 drivers" in say("flow", "scale", "1", "orders")
+    assert "has no effect until the spec of orders is corrected" in say(
+        "flow", "scale", "1", "orders", code=3
+    )
 
 
 def test_a_reset_is_an_annotation_of_the_flow(say: Say, resources: Resources) -> None:
