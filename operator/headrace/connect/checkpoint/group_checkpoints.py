@@ -499,7 +499,9 @@ class GroupCheckpoints:
         applied.
         """
         if one.before and (one.before.headers or at in self.applier.found):
-            return announced(one.checkpoint, one.before, None, sets=one.moves_back, readable=False)
+            # The header stays even if the checkpoint has an offset that is set.
+            kept = tuple(sorted(one.before.ours))
+            return StoredCheckpoint(one.checkpoint, kept, is_set=one.moves_back)
         return StoredCheckpoint(one.checkpoint)
 
     def _within_log(

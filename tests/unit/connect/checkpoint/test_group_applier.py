@@ -7,10 +7,12 @@ from support.checkpoint_units import CHECKPOINTS, Units, message
 from support.source_tasks import P0, Scene
 
 from headrace.api import TopicPartition
+from headrace.connect.checkpoint.checkpoint_log import CheckpointLog
 from headrace.connect.checkpoint.checkpointing import CheckpointTask
 from headrace.connect.checkpoint.group_checkpoints import GroupCheckpoints
 from headrace.errors import Fatal, Retriable
 from headrace.kafka import Committed, GroupActive, Position
+from headrace.replication import Checkpoint, StoredCheckpoint
 
 COPY = TopicPartition("east.orders", 0)
 
@@ -425,3 +427,20 @@ def test_checkpoints_are_written_if_members_cannot_be_listed(
     assert message(task).endswith("1 not, as the group has members there")
     target.not_committable.clear()
     assert run(units, task) == 12
+
+
+def test_offset_that_a_group_left_at_a_fail_over_stays_ours(units: Units) -> None:
+    scene = units.scene
+    scene.change_spec(checkpoints={"applyToGroups": False})
+    written = CheckpointLog(scene.context)
+    written.prepare()
+    left = Checkpoint("billing", *COPY, 4, 4)
+    written.write([StoredCheckpoint(left, (4,), is_set=False)])
+    written.close()
+    scene.target.consumer_commits("billing", COPY, 4)
+    task = units.make_task("billing")
+    assert [run(units, task, offset) for offset in (4, 7, 9)] == [4, 4, 4]
+    groups = GroupCheckpoints(scene.context)
+    groups.apply_written()
+    groups.close()
+    assert held(units) == Committed(9, "")
