@@ -125,8 +125,8 @@ class StoredCheckpoint(NamedTuple):
     is_set: bool = True
     """Whether headrace may also have set the checkpoint's own offset.
 
-    It is True without ``checkpoints.applyToGroups``, and for checkpoints of MirrorMaker 2. These
-    have no headers.
+    Checkpoints of MirrorMaker 2, and of flows that have set no group, have no headers, and count as
+    set.
     """
 
     @property

@@ -499,7 +499,8 @@ class GroupCheckpoints:
         applied.
         """
         if one.before and (one.before.headers or at in self.applier.found):
-            # The header stays even if the checkpoint has an offset that is set.
+            # A header is written even if the checkpoint's own offset is a kept one: without it, the
+            # next checkpoint would lose the offset.
             kept = tuple(sorted(one.before.ours))
             return StoredCheckpoint(one.checkpoint, kept, is_set=one.moves_back)
         return StoredCheckpoint(one.checkpoint)

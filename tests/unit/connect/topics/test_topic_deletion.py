@@ -200,15 +200,20 @@ def test_what_the_target_refuses_is_a_sentence_and_tried_again(
     assert "CopiesDeleted" in poll(scene, deletion)
 
 
-def test_a_copy_that_the_target_refuses_to_delete_does_not_keep_the_others(
-    scene: Scene, deletion: TopicDeleter, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def delete_both(scene: Scene, deletion: TopicDeleter) -> None:
+    """Create a copy of ``users``, then delete both topics on the source."""
     scene.source.create_topic("users", 1)
     scene.target.create_topic("east.users", 1)
     deletion.made(["users"])
     poll(scene, deletion)
     for topic in (TOPIC, "users"):
         scene.source.delete_topic(topic)
+
+
+def test_a_copy_that_the_target_refuses_to_delete_does_not_keep_the_others(
+    scene: Scene, deletion: TopicDeleter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    delete_both(scene, deletion)
     delete = scene.target.delete_topic
 
     def refuse(name: str) -> None:
@@ -230,11 +235,6 @@ def test_after_a_deletion_of_the_record_only_later_copies_are_deleted(
     scene.target.recreate_topic(MEMORY)
     assert "it was deleted and created again" in poll(scene, deletion)
     assert poll(scene, deletion) == ""
-    scene.source.create_topic("users", 1)
-    scene.target.create_topic("east.users", 1)
-    deletion.made(["users"])
-    poll(scene, deletion)
-    for topic in (TOPIC, "users"):
-        scene.source.delete_topic(topic)
+    delete_both(scene, deletion)
     assert later(scene, deletion) == "CopiesDeleted: deleted: east.users"
     assert (COPY in scene.target.ids, "east.users" in scene.target.ids) == (True, False)
