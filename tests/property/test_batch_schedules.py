@@ -32,6 +32,7 @@ class Schedule:
         self._random, self._numbers = random.Random(seed), count()
         self._drivers = count()
         self._lanes = KeptLanes(self._make_mover)
+        self._scenes: list[Scene] = []
 
     def run(self) -> None:
         with serving() as serve:
@@ -50,11 +51,13 @@ class Schedule:
                 self._scene.target.away = False
                 self._come_to_the_end()
             finally:
-                self._scene.close()
+                for one in self._scenes:
+                    one.close()
                 self._lanes.close(WITHIN_S)
 
     def _make_scene(self, **named: Any) -> Scene:
-        return Scene(make_mover=self._lanes.next_scene(), **named)
+        self._scenes.append(Scene(make_mover=self._lanes.next_scene(), **named))
+        return self._scenes[-1]
 
     def _make_mover(self, target_topic: Callable[[str], str]) -> KeepingMover:
         mover = KeepingMover(self._source.access, self._target.access, target_topic)

@@ -49,13 +49,16 @@ class PreservedScenes:
     ) -> None:
         self._partitions, self._holes, self._settings = partitions, holes, settings
         self._lanes = KeptLanes(self._make_mover)
+        self._scenes: list[Scene] = []
         self.scene = self._make_scene()
         self.source = PreservingTarget(serve, self.scene.source, TOPIC, 2)
         self.target = PreservingTarget(serve, self.scene.target, COPY, 2)
 
     def _make_scene(self, **named: Any) -> Scene:
         make_mover = self._lanes.next_scene()
-        return Scene(*self._partitions, flow=PRESERVED, make_mover=make_mover, **named)
+        scene = Scene(*self._partitions, flow=PRESERVED, make_mover=make_mover, **named)
+        self._scenes.append(scene)
+        return scene
 
     def _make_mover(self, target_topic: Callable[[str], str]) -> _Mover:
         return _Mover(
@@ -78,7 +81,8 @@ class PreservedScenes:
 
     def close(self) -> None:
         """Kill the process and all earlier ones."""
-        self.scene.close()
+        for scene in self._scenes:
+            scene.close()
         self._lanes.close(WITHIN_S)
 
     def restart(self) -> None:

@@ -275,6 +275,8 @@ def test_a_copy_with_preserved_offsets_is_not_gone_on_with_otherwise() -> None:
         another.run_once()
         another.observe()
     assert "by a flow with offsets.mode: Preserved, and this one has Translated" in another.error
+    for one in (scene, another):
+        one.close()
 
 
 def test_deletions_that_may_be_missing_are_named_until_the_copy_is_made_again(

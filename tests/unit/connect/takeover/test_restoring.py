@@ -1,5 +1,6 @@
 """Start offsets of partitions without progress, with clusters in memory."""
 
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
@@ -15,9 +16,9 @@ MADE_MS = int(MADE.timestamp() * 1000)
 
 
 @pytest.fixture
-def scene() -> Scene:
+def scene(scenes: Callable[..., Scene]) -> Scene:
     """Return a scene whose flow copies only records newer than itself. One older record exists."""
-    scene = Scene(P0)
+    scene = scenes(P0)
     spec = FLOW.spec.model_copy(update={"start_from": StartFrom(mode=StartMode.LATEST)})
     metadata = FLOW.metadata.model_copy(update={"creation_timestamp": MADE})
     scene.context.change(FLOW.model_copy(update={"spec": spec, "metadata": metadata}))
@@ -50,12 +51,14 @@ def test_latest_copies_what_was_written_since_the_flow_was_made(scene: Scene) ->
 
 @pytest.mark.parametrize("side", ["source", "target"])
 @pytest.mark.parametrize("how", ["leaderless", "silent"])
-def test_a_partition_without_a_leader_delays_no_other(side: str, how: str) -> None:
-    before = Scene()
+def test_a_partition_without_a_leader_delays_no_other(
+    scenes: Callable[..., Scene], side: str, how: str
+) -> None:
+    before = scenes()
     before.source.append("orders", b"early", partition=1)
     before.start()
     before.settle()  # a silent target is noticed only after earlier copies
-    scene = Scene(kafka=before.kafka, driver="other")
+    scene = scenes(kafka=before.kafka, driver="other")
     cluster = getattr(scene, side)
     topic = "orders" if side == "source" else COPY
     away: set[TopicPartition] = getattr(cluster, how)
@@ -79,8 +82,10 @@ def test_a_partition_without_a_leader_delays_no_other(side: str, how: str) -> No
     assert scene.error == ""
 
 
-def test_a_task_none_of_whose_partitions_has_a_leader_goes_on_restoring() -> None:
-    scene = Scene(P0)
+def test_a_task_none_of_whose_partitions_has_a_leader_goes_on_restoring(
+    scenes: Callable[..., Scene],
+) -> None:
+    scene = scenes(P0)
     scene.target.leaderless.add(TopicPartition(COPY, 0))
     scene.task.activate()
     scene.restore_pool.run()
