@@ -3,6 +3,7 @@
 import time
 from contextlib import closing
 from itertools import pairwise
+from math import inf
 from typing import Any
 
 from support.patience import WITHIN_S
@@ -70,15 +71,15 @@ def holes(cluster: ClusterAccess, topic: str) -> int:
 
 
 def first_unequal(
-    source: dict[int, Any], copy: dict[int, Any], *, compacts: bool = False
+    source: dict[int, Any], copy: dict[int, Any], *, end: float = inf, compacts: bool = False
 ) -> int | None:
-    """Return the first offset at which source and copy differ.
+    """Return the first offset below ``end`` at which source and copy differ.
 
     ``compacts``: the source may have removed a record after it was copied, if a later record has
-    its key.
+    its key. That record may be at ``end`` or later.
     """
     last: dict[Any, int] = {record[0]: offset for offset, record in source.items()}
-    for offset in sorted(source.keys() | copy.keys()):
+    for offset in sorted(one for one in source.keys() | copy.keys() if one < end):
         if source.get(offset) == copy.get(offset):
             continue
         gone = offset not in source and last.get(copy[offset][0], -1) > offset

@@ -109,8 +109,8 @@ class Torture:
         source = visible(spec(self._scene.source), topic)
         copy = visible(spec(self._scene.target), self._scene.copy(topic))
         end = bounds(self._scene.there, self._scene.copy(topic))[2]
-        there = {offset: one for offset, one in source.items() if offset < end}
-        unequal = first_unequal(there, copy, compacts=topic.startswith("compacted"))
+        compacts = topic.startswith("compacted")
+        unequal = first_unequal(source, copy, end=end, compacts=compacts)
         named = _FROM.search(sentence)
         assert named is not None, sentence
         assert unequal == int(named[1]), (sentence, unequal, end)

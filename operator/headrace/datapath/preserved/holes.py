@@ -409,8 +409,9 @@ class Holes:
             at,
             hole.first,
             f"{at} on {self._cluster.name} ends at offset {end} after the markers, not at "
-            f"{hole.next}: another client writes there, and from {hole.first} on, offsets "
-            f"differ from the source's; stop that client, then {REBUILD}",
+            f"{hole.next}: from {hole.first} on, offsets differ from the source's. Another client "
+            "writes there, or replicas failed and brokers wrote a marker twice; stop such a "
+            f"client, then {REBUILD}",
         )
 
     def _end(self, at: TopicPartition, error: HeadraceError | None) -> None:

@@ -413,8 +413,9 @@ class Starts:
             difference.offset,
             f"{pair.target} on {self._target.name} is not as {pair.source} on "
             f"{self._source.name} from offset {difference.offset} on: {difference.what}. "
-            "Possibly another client writes there, the topic existed before, or the source was "
-            f"truncated or created again; stop such a client, then {REBUILD}",
+            "Possibly another client writes there, the topic existed before, the source was "
+            "truncated or created again, or replicas of the target failed and its brokers wrote a "
+            f"marker twice; stop such a client, then {REBUILD}",
         )
 
 
