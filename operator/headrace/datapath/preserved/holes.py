@@ -75,8 +75,14 @@ def appended_elsewhere(
     return WrongOffset(
         at,
         offset,
-        f"{what} was appended to {at} on {name} at {base_offset}: from {offset} on, offsets "
-        f"differ from the source's; another client writes there; stop it, then {REBUILD}",
+        f"{what} was appended to {at} on {name} at {base_offset}: {_offsets_differ(offset)}",
+    )
+
+
+def _offsets_differ(first: int) -> str:
+    return (
+        f"from {first} on, offsets differ from the source's. Another client writes there, or "
+        f"replicas failed and brokers wrote a marker twice; stop such a client, then {REBUILD}"
     )
 
 
@@ -409,9 +415,7 @@ class Holes:
             at,
             hole.first,
             f"{at} on {self._cluster.name} ends at offset {end} after the markers, not at "
-            f"{hole.next}: from {hole.first} on, offsets differ from the source's. Another client "
-            "writes there, or replicas failed and brokers wrote a marker twice; stop such a "
-            f"client, then {REBUILD}",
+            f"{hole.next}: {_offsets_differ(hole.first)}",
         )
 
     def _end(self, at: TopicPartition, error: HeadraceError | None) -> None:
