@@ -41,7 +41,7 @@ def padded(sandbox: Sandbox, offsets: int, say: Callable[[str], None]) -> Padded
     with closing(EventLoop()) as loop, closing(ClusterClient(loop, east)) as cluster:
         owner = loop.wait(start(identified(cluster, "bench-padding")), within_s)
         loop.wait(start(cluster.refresh({topic})), within_s)
-        end = End(0, ProducerIdentity(-1, -1), 0)
+        end = End(0, ProducerIdentity(-1, -1), 0, known=False)
         loop.wait(start(pad(cluster, owner, at, end, offsets)), within_s)
     producer = make_producer(east)
     producer.produce(topic, b"value", key=b"key", partition=0)

@@ -331,8 +331,8 @@ class Holes:
             closing[at].compared = True
             if end.end_offset != first[at]:
                 failed[at] = Retriable(
-                    f"{at} on {self._cluster.name} grew from {first[at]} to {end.end_offset} "
-                    "meanwhile"
+                    f"{at} on {self._cluster.name} ended at {first[at]}, and ends at "
+                    f"{end.end_offset} now"
                 )
         return failed
 

@@ -54,6 +54,8 @@ class End(NamedTuple):
     The first batch of a newer epoch would have sequence 0 and could be appended anywhere."""
     sequence: int
     """Sequence number of the next batch of data."""
+    known: bool
+    """Whether the leader has a state of the producer. If not, it accepts any first sequence."""
 
 
 async def ends_of(
@@ -102,9 +104,9 @@ def _end(
         # Brokers accept any first sequence of an unknown producer, and check the following ones.
         # The sequence that is derived from the offset is the same for all owners that find this
         # state.
-        return End(offset, ProducerIdentity(producer_id, 0), sequence_after(0, offset))
+        return End(offset, ProducerIdentity(producer_id, 0), sequence_after(0, offset), known=False)
     sequence = 0 if own.last_sequence < 0 else sequence_after(own.last_sequence, 1)
-    return End(offset, ProducerIdentity(producer_id, own.producer_epoch), sequence)
+    return End(offset, ProducerIdentity(producer_id, own.producer_epoch), sequence, known=True)
 
 
 async def not_replicated(

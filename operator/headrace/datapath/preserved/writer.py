@@ -8,16 +8,13 @@ from typing import Protocol
 
 from headrace.api import TopicPartition
 from headrace.datapath.append import Appender
-from headrace.datapath.preserved.holes import (
-    Holes,
-    appended_elsewhere,
-)
+from headrace.datapath.preserved.holes import Holes, appended_elsewhere
 from headrace.datapath.preserved.owner import Closer, End, TaskProducers, copies_lost
 from headrace.datapath.preserved.plan import Append, Operation
 from headrace.datapath.producer import Leaders
 from headrace.datapath.spans import Damaged, Outgoing
 from headrace.errors import HeadraceError
-from headrace.kafka.wire import ProducerIdentity
+from headrace.kafka.wire import ProducerIdentity, sequence_after
 
 _NOBODY = ProducerIdentity(-1, -1)
 """Unused identity: ``begin`` sets an identity for each partition."""
@@ -66,6 +63,9 @@ class _Partition:
     and until the first batch is checked."""
     closer: Closer | None = None
     """Closer that writes the first marker; None if that is done or not needed."""
+    unknown: ProducerIdentity | None = None
+    """Identity of which the leader has no state, until data are appended or the closer's marker is
+    written."""
     filling: bool = False
     """Whether the first waiting operation is a hole that is being filled."""
     checked: bool = True
@@ -133,7 +133,11 @@ class Writer:
             if closer.identity.epoch == end.identity.epoch:
                 closer = None  # the partition is fenced already
         self._partitions[at] = _Partition(
-            end.offset, end.offset, closer=closer, checked=self._first is None
+            end.offset,
+            end.offset,
+            closer=closer,
+            unknown=None if end.known else end.identity,
+            checked=self._first is None,
         )
         self._appender.begin(at, end.identity, end.sequence)
         self._appender.expect(at, end.offset)
@@ -194,7 +198,7 @@ class Writer:
         return await copies_lost(self._cluster, known)
 
     def _give(self, at: TopicPartition, one: _Partition, append: Append) -> None:
-        one.given = append.next
+        one.given, one.unknown = append.next, None
         self._appender.append(at, append.outgoing)
 
     def _go_on(self, at: TopicPartition, one: _Partition) -> None:
@@ -250,10 +254,13 @@ class Writer:
         if error is not None:
             self._fail(at, error)
             return
+        hole = one.waiting.popleft()
         if one.closer is not None:
             self._appender.begin(at, one.closer.identity)
-            one.closer = None
-        hole = one.waiting.popleft()
+            one.closer = one.unknown = None
+        elif one.unknown is not None:
+            # An owner that begins after the hole also derives this sequence.
+            self._appender.begin(at, one.unknown, sequence_after(0, hole.next))
         self._appender.expect(at, hole.next)
         one.filling, one.next, one.given = False, hole.next, hole.next
         self._written(at, one.next, None)

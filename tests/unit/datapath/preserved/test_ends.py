@@ -156,7 +156,7 @@ def test_what_is_taken_for_a_repetition_is_not_taken_for_a_foreign_writer(
     before = owners.end()
     with owners.writing(before) as write:
         assert write((0, 3)) == [3]
-    stale = End(3, before.identity, before.sequence)
+    stale = End(3, before.identity, before.sequence, before.known)
     with owners.writing(stale) as write:
         [error] = write((3, 6))
     assert isinstance(error, Retriable)

@@ -135,6 +135,6 @@ def test_a_hole_that_comes_while_ends_are_compared_is_compared_itself(filling: F
     for at in (ATS[0], ATS[2]):
         filling.holes.fill(at, Hole(0, 1), closer)
     filling.run()
-    assert "grew from 0 to 1" in str(filling.outcomes[ATS[1]])
+    assert "ended at 0, and ends at 1 now" in str(filling.outcomes[ATS[1]])
     assert [filling.outcomes[at] for at in (ATS[0], ATS[2])] == [None, None]
     assert len(filling.target.cluster.logs[ATS[1]].entries) == 1

@@ -18,7 +18,14 @@ from headrace.datapath.preserved.writer import Writer
 from headrace.datapath.producer import Leaders
 from headrace.datapath.spans import Outgoing
 from headrace.errors import HeadraceError
-from headrace.kafka.wire import BatchWriter, ClusterClient, EventLoop, encoded, start
+from headrace.kafka.wire import (
+    BatchWriter,
+    ClusterClient,
+    EventLoop,
+    encoded,
+    split_batches,
+    start,
+)
 
 AT, OTHER = (TopicPartition("orders", number) for number in range(2))
 DATA = "headrace-data"
@@ -38,20 +45,22 @@ class Writing:
         self.errors: list[HeadraceError] = []
         self.released = 0
         owner = self._wait(identified(self._cluster, "headrace-task"))
-        producer = self._wait(data_producer(self._cluster, DATA))
+        self._producer = self._wait(data_producer(self._cluster, DATA))
         self.writer = Writer(
             self._leaders,
             owner,
             lambda at, next_offset, outgoing: self.written.append(next_offset),
             lambda at, error: self.errors.append(error),
         )
-        self.writer.begin(AT, self._wait(ends_of(self._cluster, {AT: producer}))[AT])
+        self.writer.begin(AT, self.end(AT))
+
+    def end(self, at: TopicPartition) -> Any:
+        return self._wait(ends_of(self._cluster, {at: self._producer}))[at]
 
     def begin(self, at: TopicPartition) -> None:
         """Begin after a take-over, which raises the epoch of the data's transactional id."""
         raised = self._wait(new_epoch(self._cluster, DATA))
-        end = self._wait(ends_of(self._cluster, {at: raised.producer_id}))[at]
-        self.writer.begin(at, end, Closer(DATA, raised))
+        self.writer.begin(at, self.end(at), Closer(DATA, raised))
 
     def append(self, first: int, end: int) -> None:
         batch = BatchWriter()
@@ -111,6 +120,19 @@ def test_data_and_holes_come_in_their_order(writing: Writing) -> None:
     assert writing.log == [None, None, b"2", b"3", b"4", *[None] * 6, b"11"]
     assert writing.written == [2, 4, 5, 11, 12]
     assert (writing.errors, writing.writer.pending, writing.released) == ([], 0, 3)
+
+
+def test_each_owner_gives_the_first_record_the_same_sequence(writing: Writing) -> None:
+    """The leader accepts any sequence then, so a different one would append the record twice."""
+    writing.hole(0, 2)
+    writing.hole(2, 3)
+    writing.until(3)
+    found_later = writing.end(AT)
+    writing.append(3, 4)
+    writing.until(4)
+    (batch,) = writing.target.sent
+    (sent,) = split_batches(memoryview(bytearray(batch[AT.partition]))).batches
+    assert (found_later.offset, found_later.sequence) == (3, sent.base_sequence)
 
 
 def test_a_partition_that_is_added_leaves_others_their_first_marker(writing: Writing) -> None:
