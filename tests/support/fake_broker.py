@@ -155,6 +155,9 @@ class FakeBroker:
         }
         self.seen: list[Request] = []
         self.connections = 0
+        """Number of connections so far."""
+        self.connected = 0
+        """Number of connections that clients have not closed."""
         self.came = threading.Condition()
         self._context = context
         self._listener = socket.create_server(("127.0.0.1", 0))
@@ -186,9 +189,18 @@ class FakeBroker:
                 sock, _ = self._listener.accept()
             except OSError:
                 return
-            self.connections += 1
+            with self.came:
+                self.connections += 1
+                self.connected += 1
             self._open.append(sock)
-            threading.Thread(target=self._serve, args=(sock,), daemon=True).start()
+            threading.Thread(target=self._serve_counted, args=(sock,), daemon=True).start()
+
+    def _serve_counted(self, sock: socket.socket) -> None:
+        try:
+            self._serve(sock)
+        finally:
+            with self.came:
+                self.connected -= 1
 
     def _serve(self, sock: socket.socket) -> None:
         try:

@@ -11,7 +11,7 @@ from headrace.datapath import transactions
 from headrace.datapath.append import Appender, RowsAcknowledged
 from headrace.datapath.lane_state import LaneState
 from headrace.datapath.producer import Leaders
-from headrace.datapath.spans import Acknowledged, Damaged, Failed, Outgoing
+from headrace.datapath.spans import Acknowledged, Damaged, Failed, Indefinite, Outgoing
 from headrace.datapath.transactions import (
     CUT_TIMEOUT_S,
     POLL_S,
@@ -176,9 +176,12 @@ class LaneTransactions:
 
 def as_lost(error: HeadraceError) -> HeadraceError:
     """Return the error, as ``Retriable`` if it says that the transaction has ended."""
-    if isinstance(error, RequestRefused) and transactions.is_lost(error.code.name):
-        return transactions.lost(error)
-    return error
+    code = ""
+    if isinstance(error, RequestRefused):
+        code = error.code.name
+    elif isinstance(error, Indefinite):
+        code = error.code
+    return transactions.lost(error) if transactions.is_lost(code) else error
 
 
 Committed = Callable[[HeadraceError | None], None]

@@ -17,8 +17,9 @@ from headrace.kafka.wire import StoredRecord
 AT = TopicPartition("orders", 0)
 
 
-def batch(first: int, end: int, epoch: int) -> Outgoing:
-    records = [StoredRecord(offset, 1, content(None, b"a")) for offset in range(first, end)]
+def batch(first: int, end: int, epoch: int, timestamp_ms: int = 1) -> Outgoing:
+    value = content(None, b"a")
+    records = [StoredRecord(offset, timestamp_ms, value) for offset in range(first, end)]
     [found] = batches_of(log_batch(records, leader_epoch=epoch))
     return Outgoing(found, end, lambda: None)
 
@@ -73,3 +74,20 @@ def test_a_hole_has_the_epoch_of_its_end(ledger: Ledger) -> None:
     assert (ledger.position, ledger.leader_epoch) == (2, 5)
     ledger.skipped(2)
     assert reached(ledger) == (2, 5)
+
+
+@pytest.mark.parametrize("committing", [False, True])
+def test_the_oldest_timestamp_is_that_of_the_first_record_that_is_not_copied(
+    ledger: Ledger, committing: bool
+) -> None:
+    if committing:
+        ledger.begin_transactions()
+    ledger.sent(first := batch(1, 2, 3, timestamp_ms=10))
+    ledger.sent(second := batch(2, 3, 3, timestamp_ms=20))
+    assert ledger.oldest_timestamp_ms == 10
+    ledger.delivered(first, 1)
+    assert ledger.oldest_timestamp_ms == (10 if committing else 20)
+    ledger.delivered(second, 2)
+    assert ledger.oldest_timestamp_ms == (10 if committing else 20)
+    ledger.commit(marked=True)
+    assert ledger.oldest_timestamp_ms == 20

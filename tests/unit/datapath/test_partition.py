@@ -4,7 +4,7 @@ import pytest
 
 from headrace.api import TopicPartition
 from headrace.datapath.lane import CopiedCounts, CopyFrom
-from headrace.datapath.lane_state import LaneState
+from headrace.datapath.lane_state import MAX_BYTES, MIN_BYTES, LaneState
 from headrace.datapath.partition import CopyState, OpenPartition
 from headrace.datapath.transactions import TransactionStage
 from headrace.errors import Fatal
@@ -38,6 +38,19 @@ def test_a_partition_that_drains_is_paused_only_when_it_is_kept(partition: OpenP
         seen.append(partition.state)
     draining = CopyState.DRAINING
     assert seen == [draining, draining, CopyState.PAUSED, CopyState.COPYING]
+
+
+def test_a_partition_is_not_read_while_its_data_in_flight_use_up_its_share(
+    state: LaneState,
+) -> None:
+    state.open(OTHER, OTHER, START)
+    ledger = state.partitions[AT].ledger
+    for size, read in ((MAX_BYTES - 1, {AT, OTHER}), (MAX_BYTES, {OTHER}), (0, {AT, OTHER})):
+        ledger.bytes_in_flight = size
+        assert state.readable([AT, OTHER]) == read
+    state.waiting_since_s = {TopicPartition("orders", number): 0.0 for number in range(100)}
+    ledger.bytes_in_flight = MIN_BYTES
+    assert state.readable([AT, OTHER]) == {OTHER}, "many partitions have smaller shares"
 
 
 def test_only_a_partition_that_left_or_stopped_is_closed(partition: OpenPartition) -> None:

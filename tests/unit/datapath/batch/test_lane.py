@@ -44,6 +44,7 @@ from headrace.datapath import (
 from headrace.datapath.lane_state import LEASE_S
 from headrace.datapath.mover import BatchLane
 from headrace.datapath.resources import LaneSettings, shared_loop
+from headrace.datapath.spans import BatchCorrupt
 from headrace.errors import Fatal, Retriable
 from headrace.kafka.wire import Batch, ClusterClient, ClusterMetadata, StoredRecord, split_batches
 from headrace.replication import OwnerProducer, TargetSeen
@@ -643,6 +644,33 @@ def test_no_suspect_is_sent_while_the_lane_rests(
     assert target.logs[0].values == [b"a", b"b", b"c"]
 
 
+@pytest.mark.parametrize("paused", [False, True])
+def test_suspects_of_a_partition_that_comes_back_are_sent_once(
+    lanes: Lanes, source: WireCluster, target: WireCluster, paused: bool
+) -> None:
+    answers = threading.Event()
+
+    def wait(*_: Any) -> None:
+        assert answers.wait(WITHIN_S)
+
+    target.fault = wait
+    source.append(b"a", b"b", b"c")
+    source.append(b"d")
+    lane = lanes.make()
+    lane.open({ZERO: CopyFrom(0, -1, suspects=range(3))})
+    lanes.until(lambda: target.sent)
+    (lane.pause if paused else lane.leave)({ZERO})
+    answers.set()
+    lanes.until(lambda: not lane.in_flight)
+    assert target.logs[0].values == [b"a"]
+    if paused:
+        lane.pause(set())
+    else:
+        lane.keep({ZERO})
+    lanes.until(lambda: lane.state()[ZERO].acknowledged == 4)
+    assert target.logs[0].values == [b"a", b"b", b"c", b"d"]
+
+
 @pytest.mark.parametrize(("batches", "records"), [(1, 65), (100, 1)])
 def test_many_suspects_pass_in_groups(
     lanes: Lanes, source: WireCluster, target: WireCluster, batches: int, records: int
@@ -697,9 +725,14 @@ def damaged(batch: bytes) -> bytes:
     return batch[:-1] + bytes((batch[-1] ^ 1,))
 
 
+def with_codec(batch: bytes, codec: int) -> bytes:
+    """Return the batch with another codec in its header, and the checksum of that."""
+    return bytes(sealed(bytearray(batch[:22] + bytes((batch[22] | codec,)) + batch[23:])))
+
+
 def with_unknown_codec(batch: bytes) -> bytes:
-    """Return the batch with a codec that does not exist, and the checksum of that."""
-    return bytes(sealed(bytearray(batch[:22] + bytes((batch[22] | 5,)) + batch[23:])))
+    """Return the batch with a codec that does not exist."""
+    return with_codec(batch, 5)
 
 
 @pytest.mark.parametrize(
@@ -728,6 +761,24 @@ def test_a_damaged_batch_is_fetched_again_and_then_stops_its_partition(
     lanes.until(lambda: lane.state()[ZERO].acknowledged == 1)
     assert target.logs[0].values == [b"before"]
     assert all(split_batches(memoryview(sent[0])).batches[0].intact for sent in target.sent)
+
+
+def test_a_batch_that_can_be_neither_sent_nor_split_stops_its_partition(
+    lanes: Lanes, source: WireCluster, target: WireCluster
+) -> None:
+    """Its checksum is right, so only decompression finds the damage."""
+    target.fault = lambda *_: Refusal(ErrorCode.message_too_large)
+    source.append(b"a", b"b")
+    source.logs[0].batches[0] = with_codec(source.logs[0].batches[0], 1)
+    for kind in (BatchCorrupt, Fatal):  # it is read again once
+        lane = lanes.make()
+        lane.open({ZERO: START})
+        lanes.until(lane.problems)
+        [problem] = lane.problems()
+        assert type(problem.error) is kind
+        assert "cannot be decompressed: gzip" in str(problem.error)
+        lanes.made.remove(lane)
+        lane.close()
 
 
 def test_a_batch_that_was_damaged_on_its_way_here_is_copied_once_it_is_intact(
@@ -791,6 +842,27 @@ def test_a_lane_that_ends_leaves_its_connections_to_the_others(
 
     assert target.logs[1].values == [b"x", b"y"]
     assert [broker.connections for broker in target.brokers.values()] == made
+
+
+def test_a_closed_lane_has_no_connections_though_it_is_referred_to(
+    lanes: Lanes, source: WireCluster, target: WireCluster
+) -> None:
+    def connected(cluster: WireCluster) -> int:
+        return sum(broker.connected for broker in cluster.brokers.values())
+
+    first, last = lanes.make(), lanes.make()
+    first.open({ZERO: START})
+    last.open({ONE: START})
+    source.append(b"a")
+    source.append(b"x", partition=1)
+    lanes.until(lambda: first.state()[ZERO].acknowledged and last.state()[ONE].acknowledged)
+    of_both = connected(source)
+    lanes.made.clear()
+    first.close()
+    lanes.until(lambda: connected(source) < of_both)
+    assert connected(target)
+    last.close()
+    lanes.until(lambda: not connected(source) and not connected(target))
 
 
 def test_a_lane_after_the_last_one_has_new_connections(

@@ -9,11 +9,19 @@ from kio.schema.errors import ErrorCode
 from kio.schema.list_offsets.v7 import response as lists
 from kio.schema.types import TopicName
 from kio.static.primitive import i32, i64
-from support.fake_broker import NOT_THROTTLED, FakeBroker, Raw, Silence, in_turn, metadata_of
+from support.fake_broker import (
+    NOT_THROTTLED,
+    FakeBroker,
+    Raw,
+    Serve,
+    Silence,
+    in_turn,
+    metadata_of,
+)
 
 from headrace.api import ClusterAccess, ClusterSpec, TopicPartition
 from headrace.errors import Fatal, HeadraceError, Retriable
-from headrace.kafka import Admin, Position
+from headrace.kafka import Admin, AdminTimings, Position
 from headrace.kafka.wire import ClusterClient
 from headrace.sandbox.processes import held_ports
 
@@ -46,9 +54,9 @@ def leader(broker: FakeBroker) -> FakeBroker:
     return broker
 
 
-def admin_of(broker: FakeBroker, timeout_s: float = 30) -> Admin:
+def admin_of(broker: FakeBroker, timeout_s: float = 30, **more: Any) -> Admin:
     spec = ClusterSpec(alias="east", bootstrap_servers=f"127.0.0.1:{broker.port}")
-    return Admin(ClusterAccess(spec), timeout_s=timeout_s)
+    return Admin(ClusterAccess(spec), timeout_s=timeout_s, **more)
 
 
 def test_connection_and_leaders_are_kept(leader: FakeBroker) -> None:
@@ -111,6 +119,22 @@ def test_leader_that_moved_is_found(leader: FakeBroker, position: Position) -> N
     assert admin_of(leader).offsets([AT], position) == {AT: 42}
 
 
+@pytest.mark.parametrize("dead", [False, True])
+def test_a_former_leader_is_not_asked_again(leader: FakeBroker, serve: Serve, dead: bool) -> None:
+    def refuse(_: Any) -> Any:
+        led[0] = (2, 4)
+        return Raw(b"", close=True) if dead else listed(-1, MOVED)
+
+    led, other = {0: (1, 3)}, serve({LIST_OFFSETS: lambda _: listed(42)})
+    leader.script[LIST_OFFSETS] = refuse
+    for broker in (leader, other):
+        broker.script[METADATA] = lambda _: metadata_of({1: leader.port, 2: other.port}, led)
+    east = admin_of(leader)
+    assert east.known_ends([AT]) == {}
+    assert east.known_ends([AT]) == {AT: 42}
+    assert len(leader.requests(LIST_OFFSETS)) == 1
+
+
 def test_ends_are_requested_once(leader: FakeBroker) -> None:
     leader.script[LIST_OFFSETS] = in_turn(listed(-1, MOVED), listed(42))
     east = admin_of(leader)
@@ -144,6 +168,15 @@ def test_leader_without_a_response_is_named(leader: FakeBroker) -> None:
         Retriable, match=r"read latest offsets of orders-0 on east .*broker 1 \(127"
     ):
         admin_of(leader, timeout_s=0.5).offsets([AT], Position.LATEST)
+
+
+def test_a_wait_that_ends_before_the_request_does_is_tried_again(leader: FakeBroker) -> None:
+    """The time of a driver that was frozen is over before the client looks at its answers."""
+    leader.script[LIST_OFFSETS] = lambda _: Silence()
+    east = admin_of(leader, timeout_s=5, timings=AdminTimings(grace_s=-4.9))
+    assert east.known_ends([AT]) == {}
+    leader.script[LIST_OFFSETS] = lambda _: listed(42)
+    assert east.offsets([AT], Position.LATEST) == {AT: 42}
 
 
 def test_advertised_address_that_cannot_be_reached_is_named(broker: FakeBroker) -> None:

@@ -12,8 +12,18 @@ from confluent_kafka import KafkaError
 from kio.schema.errors import ErrorCode
 from support.fake_broker import Serve, metadata_of
 from support.fake_kafka import FakeCluster, FakeKafka
-from support.wire_kafka import LOST, METADATA, PRODUCE, REFUSED, UNANSWERED, Fault, WireCluster
+from support.wire_kafka import (
+    LOST,
+    METADATA,
+    PRODUCE,
+    REFUSED,
+    UNANSWERED,
+    Fault,
+    Refusal,
+    WireCluster,
+)
 
+from headrace.api import TopicPartition
 from headrace.kafka.clients import partition_of
 from headrace.kafka.record_producer import DeliveryReport, DeliveryReports, RecordProducer
 from headrace.kafka.wire import Batch
@@ -67,6 +77,34 @@ def test_records_arrive_once_and_in_order_whatever_happens_to_their_batch(
     assert producer.flush(20) == 0
     assert brokers.reported == [None] * 40
     assert brokers.values() == [b"%d" % number for number in range(40)]
+
+
+@pytest.mark.parametrize(
+    "code", [ErrorCode.out_of_order_sequence_number, ErrorCode.invalid_producer_epoch]
+)
+def test_a_producer_id_that_the_target_does_not_accept_is_replaced(
+    brokers: Brokers, code: ErrorCode
+) -> None:
+    brokers.wire.fault = faults(None, Refusal(code))
+    producer = brokers.producer()
+    for number in range(3):
+        producer.produce(TOPIC, b"%d" % number, b"key", 0, on_delivery=brokers.note)
+        assert producer.flush(20) == 0
+    assert brokers.reported == [None] * 3
+    assert brokers.values() == [b"0", b"1", b"2"]
+    writers = [brokers.wire.writers[TopicPartition(TOPIC, 0), offset] for offset in range(3)]
+    assert writers[0] != writers[1] == writers[2]
+
+
+def test_a_batch_that_the_target_has_already_is_not_sent_again(brokers: Brokers) -> None:
+    brokers.wire.fault = faults(None, Refusal(ErrorCode.duplicate_sequence_number))
+    producer = brokers.producer()
+    for number in range(3):
+        producer.produce(TOPIC, b"%d" % number, b"key", 0, on_delivery=brokers.note)
+        brokers.wire.producer_states.clear()  # the leader takes the following sequence, too
+        assert producer.flush(20) == 0
+    assert brokers.reported == [None] * 3
+    assert brokers.values() == [b"0", b"2"]
 
 
 def test_keys_choose_partitions_as_java_does(brokers: Brokers) -> None:
