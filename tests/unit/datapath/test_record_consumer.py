@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 from support.fake_broker import Serve, metadata_of, serving
 from support.fake_kafka import FakeClock, FakeKafka, FakeRecord
+from support.patience import WITHIN_S
 from support.wire_kafka import FETCH, METADATA, TOPIC, WireCluster, wire_cluster
 
 from headrace.api import TopicPartition
@@ -65,6 +66,26 @@ def test_records_are_read_from_their_offsets_on_until_the_end_and_later(serve: S
     (later,) = read_until_ends(consumer, 1)
     assert (later.offset(), later.value()) == (5, b"later")
     consumer.close()
+
+
+def test_a_damaged_batch_is_an_error_and_nothing_after_it_is_read(serve: Serve) -> None:
+    cluster = wire_cluster(serve, "west")
+    cluster.append(b"before")
+    cluster.append(b"damaged")
+    cluster.append(b"after")
+    batch = cluster.logs[0].batches[1]
+    cluster.logs[0].batches[1] = batch[:-1] + bytes((batch[-1] ^ 1,))
+    consumer = RecordConsumer(cluster.access)
+    assign(consumer, [(P0, 0)])
+    found: list[ReadRecord] = []
+    deadline_s = time.monotonic() + WITHIN_S
+    while sum(one.error() is not None for one in found) < 3:
+        assert time.monotonic() < deadline_s, found
+        found += consumer.consume(100, 0.2)
+    consumer.close()
+    assert [one.value() for one in found if one.error() is None] == [b"before"]
+    errors = {(error.code(), one.offset()) for one in found if (error := one.error())}
+    assert errors == {(KafkaError._BAD_MSG, 1)}
 
 
 def test_throttled_consumer_waits_and_requests_less_at_a_time(serve: Serve) -> None:

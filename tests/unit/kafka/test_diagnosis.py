@@ -16,7 +16,7 @@ import pytest
 from confluent_kafka import KafkaError
 
 from headrace.api import ClusterAccess, ClusterSpec
-from headrace.errors import Retriable
+from headrace.errors import Fatal, Retriable
 from headrace.kafka import Admin, AdminTimings, diagnosis, translate
 from headrace.sandbox import Authority
 from headrace.sandbox.processes import held_ports
@@ -219,6 +219,17 @@ def test_a_certificate_of_the_brokers_that_has_expired(tmp_path: Path) -> None:
         message = failure(Admin(ClusterAccess(spec, "spec.source", tmp_path), timeout_s=10))
     assert f"the certificate of {server} is refused: certificate has expired" in message
     assert message.endswith("have the brokers' certificate renewed")
+
+
+@pytest.mark.parametrize(
+    "code", [KafkaError._BAD_MSG, KafkaError._BAD_COMPRESSION, KafkaError._NOT_IMPLEMENTED]
+)
+def test_a_batch_that_a_client_cannot_read_is_not_skipped(code: int) -> None:
+    """Readers skip messages whose error a retry may end."""
+    error = translate(KafkaError(code), "read orders/0 of east")
+    assert isinstance(error, Fatal)
+    assert str(error).startswith("could not read orders/0 of east: ")
+    assert "compare with kafka-dump-log" in str(error)
 
 
 def test_a_log_directory_that_failed() -> None:
