@@ -15,7 +15,15 @@ from support.wire_kafka import TOPIC, Refusal, WireCluster, wire_cluster
 
 from headrace.api import TopicPartition
 from headrace.assign import TaskId
-from headrace.datapath import BatchMover, CopiedCounts, CopyFrom, Reached, commit, transactions
+from headrace.datapath import (
+    BatchMover,
+    CopiedCounts,
+    CopyFrom,
+    Reached,
+    commit,
+    mover,
+    transactions,
+)
 from headrace.errors import Fatal, HeadraceError, Retriable
 from headrace.kafka.wire import Batch
 
@@ -153,7 +161,10 @@ def test_a_slow_partition_fails_the_transaction(
         scene.cut()
 
 
-def test_an_open_transaction_is_aborted_when_the_lane_is_closed(scene: Scene) -> None:
+def test_an_open_transaction_is_aborted_when_the_lane_is_closed(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mover, "ABORT_S", WITHIN_S)
     scene.lane.open({ZERO: scene.start})
     scene.copy(b"a")
     scene.lane.close()
@@ -172,7 +183,7 @@ def test_a_commit_with_an_unknown_outcome_is_not_aborted(
     scene.target.end_is_lost = lambda: lost == "answer"
     scene.target.loses_markers = lost == "marker"
     assert isinstance(scene.commit(), Retriable if lost == "answer" else type(None))
-    why = "end_txn" if lost == "answer" else "its marker was lost"
+    why = "connection" if lost == "answer" else "its marker was lost"
     with pytest.raises(Retriable, match=why):
         scene.until(lambda: False)
     with pytest.raises(Retriable, match=why):
