@@ -157,7 +157,7 @@ class FakeBroker:
         self.connections = 0
         """Number of connections so far."""
         self.connected = 0
-        """Number of connections that clients have not closed."""
+        """Number of open connections."""
         self.came = threading.Condition()
         self._context = context
         self._listener = socket.create_server(("127.0.0.1", 0))

@@ -1,6 +1,6 @@
-"""A target in memory with a coordinator, for ``offsets.mode: Preserved``.
+"""A target in memory with a coordinator of transactions.
 
-It answers the requests of that mode by the rules of brokers.
+It answers the requests of ``offsets.mode: Preserved`` by the rules of brokers.
 """
 
 from collections.abc import Callable
@@ -70,6 +70,8 @@ class PreservingTarget(WireCluster):
 
         Brokers do that since Kafka 3.6 (KIP-890).
         """
+        self.commits = False
+        """Whether batches in transactions are kept. Otherwise they are aborted."""
         self.oldest_ms = 0
         """A record with an older time is refused."""
         self.forbids: set[TopicPartition] = set()
@@ -251,7 +253,7 @@ class PreservingTarget(WireCluster):
             self.decide(TopicPartition(self.topic, data.index), batch)
 
     def decide(self, at: TopicPartition, batch: Batch) -> tuple[ErrorCode, int]:
-        """Decide on a batch. A batch in a transaction is aborted, because nobody commits it."""
+        """Decide on a batch. A batch in a transaction is aborted at once, unless it ``commits``."""
         if batch.base_timestamp < self.oldest_ms:
             return ErrorCode.invalid_timestamp, -1
         if batch.transactional and self.verifies and not self._in_transaction(at, batch):
@@ -260,7 +262,7 @@ class PreservingTarget(WireCluster):
             log = self.cluster.logs[at]
             before = log.end
             decided = super().decide(at, batch)
-            if batch.transactional:
+            if batch.transactional and not self.commits:
                 log.entries[before - log.start :] = [MARKER] * (log.end - before)
                 log.batches.pop(before, None)
         return decided

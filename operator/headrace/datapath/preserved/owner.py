@@ -101,12 +101,18 @@ def _end(
             )
     own = next((one for one in states if one.producer_id == producer_id), None)
     if own is None:
-        # Brokers accept any first sequence of an unknown producer, and check the following ones.
-        # The sequence that is derived from the offset is the same for all owners that find this
-        # state.
-        return End(offset, ProducerIdentity(producer_id, 0), sequence_after(0, offset), known=False)
+        return End(offset, ProducerIdentity(producer_id, 0), first_sequence(offset), known=False)
     sequence = 0 if own.last_sequence < 0 else sequence_after(own.last_sequence, 1)
     return End(offset, ProducerIdentity(producer_id, own.producer_epoch), sequence, known=True)
+
+
+def first_sequence(offset: int) -> int:
+    """Return the sequence at ``offset`` of a producer that the leader does not know.
+
+    Brokers accept any first sequence, and check the following ones. All owners must therefore begin
+    with the same one.
+    """
+    return sequence_after(0, offset)
 
 
 async def not_replicated(

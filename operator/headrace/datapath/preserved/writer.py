@@ -9,12 +9,18 @@ from typing import Protocol
 from headrace.api import TopicPartition
 from headrace.datapath.append import Appender
 from headrace.datapath.preserved.holes import Holes, appended_elsewhere
-from headrace.datapath.preserved.owner import Closer, End, TaskProducers, copies_lost
+from headrace.datapath.preserved.owner import (
+    Closer,
+    End,
+    TaskProducers,
+    copies_lost,
+    first_sequence,
+)
 from headrace.datapath.preserved.plan import Append, Operation
 from headrace.datapath.producer import Leaders
 from headrace.datapath.spans import Damaged, Outgoing
 from headrace.errors import HeadraceError
-from headrace.kafka.wire import ProducerIdentity, sequence_after
+from headrace.kafka.wire import ProducerIdentity
 
 _NOBODY = ProducerIdentity(-1, -1)
 """Unused identity: ``begin`` sets an identity for each partition."""
@@ -64,8 +70,8 @@ class _Partition:
     closer: Closer | None = None
     """Closer that writes the first marker; None if that is done or not needed."""
     unknown: ProducerIdentity | None = None
-    """Identity of which the leader has no state, until data are appended or the closer's marker is
-    written."""
+    """Identity for data if the leader does not know the producer; None after the first data or the
+    closer's marker."""
     filling: bool = False
     """Whether the first waiting operation is a hole that is being filled."""
     checked: bool = True
@@ -259,8 +265,7 @@ class Writer:
             self._appender.begin(at, one.closer.identity)
             one.closer = one.unknown = None
         elif one.unknown is not None:
-            # An owner that begins after the hole also derives this sequence.
-            self._appender.begin(at, one.unknown, sequence_after(0, hole.next))
+            self._appender.begin(at, one.unknown, first_sequence(hole.next))
         self._appender.expect(at, hole.next)
         one.filling, one.next, one.given = False, hole.next, hole.next
         self._written(at, one.next, None)

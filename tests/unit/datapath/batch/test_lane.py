@@ -615,15 +615,21 @@ def test_suspects_that_are_all_right_pass_one_by_one(
     assert [batch.record_count for batch in batches] == [1, 1, 1, 2]
 
 
-def test_no_suspect_is_sent_while_the_lane_rests(
-    lanes: Lanes, source: WireCluster, target: WireCluster
-) -> None:
+def held_answers(target: WireCluster) -> threading.Event:
+    """Let the target answer to batches only after the returned event."""
     answers = threading.Event()
 
     def wait(*_: Any) -> None:
         assert answers.wait(WITHIN_S)
 
     target.fault = wait
+    return answers
+
+
+def test_no_suspect_is_sent_while_the_lane_rests(
+    lanes: Lanes, source: WireCluster, target: WireCluster
+) -> None:
+    answers = held_answers(target)
     source.append(b"a", b"b", b"c")
     source.append(b"x", partition=1)
     resting = lanes.make()
@@ -648,12 +654,7 @@ def test_no_suspect_is_sent_while_the_lane_rests(
 def test_suspects_of_a_partition_that_comes_back_are_sent_once(
     lanes: Lanes, source: WireCluster, target: WireCluster, paused: bool
 ) -> None:
-    answers = threading.Event()
-
-    def wait(*_: Any) -> None:
-        assert answers.wait(WITHIN_S)
-
-    target.fault = wait
+    answers = held_answers(target)
     source.append(b"a", b"b", b"c")
     source.append(b"d")
     lane = lanes.make()

@@ -25,36 +25,15 @@ from headrace.datapath import (
     transactions,
 )
 from headrace.errors import Fatal, HeadraceError, Retriable
-from headrace.kafka.wire import Batch
 
 ZERO, ONE, PROGRESS = (TopicPartition(TOPIC, number) for number in range(3))
 STORED = {PROGRESS: [(b"orders-0", b"2")]}
 
 
-class CommittingTarget(PreservingTarget):
-    """Target whose last partition has the progress, and whose markers may be lost."""
-
-    def __init__(self, serve: Serve) -> None:
-        cluster = FakeCluster("west", FakeClock())
-        cluster.create_topic(TOPIC, 3)
-        super().__init__(serve, cluster, TOPIC, 3)
-        self.loses_markers = False
-
-    def decide(self, at: TopicPartition, batch: Batch) -> tuple[ErrorCode, int]:
-        return WireCluster.decide(self, at, batch)
-
-    def _offset(self, partition: int, time: int) -> int:
-        return 0 if self.loses_markers else super()._offset(partition, time)
-
-    @property
-    def ends(self) -> list[bool]:
-        """Whether each transaction was to be committed, in the order of the requests."""
-        asked = (one for broker in self.brokers.values() for one in broker.requests(END_TXN))
-        return [one.committed for one in asked]
-
-
 class Scene:
-    def __init__(self, source: WireCluster, target: CommittingTarget) -> None:
+    """A lane, and its target, whose last partition has the progress."""
+
+    def __init__(self, source: WireCluster, target: PreservingTarget) -> None:
         self.source, self.target = source, target
         self.mover = BatchMover(
             source.access, target.access, lambda topic: topic, exactly_once=True
@@ -83,6 +62,11 @@ class Scene:
         entries = self.target.logs[0].entries
         return [one if one is MARKER else one.value for one in entries]
 
+    @property
+    def ends(self) -> list[bool]:
+        """Whether each transaction was to be committed, in the order of the requests."""
+        return [one.committed for one in self.target.brokers[1].requests(END_TXN)]
+
     def cut(self) -> Mapping[TopicPartition, Reached]:
         found: list[Mapping[TopicPartition, Reached]] = []
 
@@ -109,7 +93,11 @@ class Scene:
 
 @pytest.fixture
 def scene(serve: Serve) -> Iterator[Scene]:
-    scene = Scene(wire_cluster(serve, "east", 2), CommittingTarget(serve))
+    cluster = FakeCluster("west", FakeClock())
+    cluster.create_topic(TOPIC, 3)
+    target = PreservingTarget(serve, cluster, TOPIC, 3)
+    target.commits = True
+    scene = Scene(wire_cluster(serve, "east", 2), target)
     yield scene
     scene.lane.close()
 
@@ -139,7 +127,7 @@ def test_records_count_as_copied_once_they_are_committed_with_progress(scene: Sc
     last = scene.lane.state()[ZERO]
     assert (last.acknowledged, last.target_offset, last.unexpected_offsets) == (3, 4, 0)
     assert not scene.transactions.uncommitted
-    assert scene.target.ends == [True, True]
+    assert scene.ends == [True, True]
 
 
 def test_a_lane_with_nothing_to_store_continues(scene: Scene) -> None:
@@ -168,7 +156,7 @@ def test_an_open_transaction_is_aborted_when_the_lane_is_closed(
     scene.lane.open({ZERO: scene.start})
     scene.copy(b"a")
     scene.lane.close()
-    assert scene.target.ends == [False]
+    assert scene.ends == [False]
 
 
 @pytest.mark.parametrize("lost", ["answer", "marker"])
@@ -181,7 +169,7 @@ def test_a_commit_with_an_unknown_outcome_is_not_aborted(
     scene.copy(b"a")
     scene.cut()
     scene.target.end_is_lost = lambda: lost == "answer"
-    scene.target.loses_markers = lost == "marker"
+    scene.target.lagging = [0] * 1000 if lost == "marker" else []
     assert isinstance(scene.commit(), Retriable if lost == "answer" else type(None))
     why = "connection" if lost == "answer" else "its marker was lost"
     with pytest.raises(Retriable, match=why):
@@ -189,7 +177,7 @@ def test_a_commit_with_an_unknown_outcome_is_not_aborted(
     with pytest.raises(Retriable, match=why):
         scene.transactions.cut()
     scene.lane.close()
-    assert set(scene.target.ends) == {True}
+    assert set(scene.ends) == {True}
 
 
 @pytest.mark.parametrize("where", ["coordinator", "leader"])
@@ -213,5 +201,5 @@ def test_a_lane_without_partitions_requests_nothing(scene: Scene) -> None:
     assert scene.lane.run_once() == 0
     scene.lane.settle(5)
     scene.lane.close()
-    assert not scene.target.ends
+    assert not scene.ends
     assert len(scene.target.brokers[1].seen) == seen

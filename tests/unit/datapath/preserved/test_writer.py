@@ -8,6 +8,7 @@ from support.fake_broker import serving
 from support.fake_kafka import MARKER, FakeClock, FakeCluster, FakeLog, FakeRecord
 from support.patience import WITHIN_S
 from support.preserving_target import PreservingTarget
+from support.stored import batches_of
 
 from headrace.api import TopicPartition
 from headrace.datapath.markers import new_epoch
@@ -18,14 +19,7 @@ from headrace.datapath.preserved.writer import Writer
 from headrace.datapath.producer import Leaders
 from headrace.datapath.spans import Outgoing
 from headrace.errors import HeadraceError
-from headrace.kafka.wire import (
-    BatchWriter,
-    ClusterClient,
-    EventLoop,
-    encoded,
-    split_batches,
-    start,
-)
+from headrace.kafka.wire import BatchWriter, ClusterClient, EventLoop, encoded, start
 
 AT, OTHER = (TopicPartition("orders", number) for number in range(2))
 DATA = "headrace-data"
@@ -123,15 +117,15 @@ def test_data_and_holes_come_in_their_order(writing: Writing) -> None:
 
 
 def test_each_owner_gives_the_first_record_the_same_sequence(writing: Writing) -> None:
-    """The leader accepts any sequence then, so a different one would append the record twice."""
+    """A leader that does not know the producer would append the record with each sequence."""
     writing.hole(0, 2)
     writing.hole(2, 3)
     writing.until(3)
     found_later = writing.end(AT)
     writing.append(3, 4)
     writing.until(4)
-    (batch,) = writing.target.sent
-    (sent,) = split_batches(memoryview(bytearray(batch[AT.partition]))).batches
+    (request,) = writing.target.sent
+    (sent,) = batches_of(request[AT.partition])
     assert (found_later.offset, found_later.sequence) == (3, sent.base_sequence)
 
 
